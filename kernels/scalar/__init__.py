@@ -1,0 +1,1 @@
+"""Scalar formulas, written once and compiled for every device; only ``math`` and Python integers."""

@@ -1,0 +1,51 @@
+"""Compilation for the CPU, with an on-disk cache that can't go stale.
+
+Numba's cache looks at the time stamp of one file only; a kernel here is made of several.  The cache folder's name
+therefore contains a hash of every source file of ``kernels``.  Where the folder can't be written, kernels are
+compiled anew in each process.
+"""
+
+import hashlib
+import os
+import types
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import config
+
+
+@cache
+def cache_folder() -> str:
+    """Folder of this version's compiled kernels: $NUMBA_CACHE_DIR or $XDG_CACHE_HOME/pgbb_fast, then a hash."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    base = os.environ.get("NUMBA_CACHE_DIR")
+    if not base:
+        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "pgbb_fast")
+    return os.path.join(base, digest.hexdigest()[:16])
+
+
+def specialise(template: Callable[..., Any], name: str, **bindings: object) -> types.FunctionType:
+    """``template`` with some of its global names bound to other objects, under a name of its own."""
+    assert isinstance(template, types.FunctionType)
+    special = types.FunctionType(template.__code__, {**template.__globals__, **bindings}, name)
+    special.__qualname__ = f"{template.__qualname__}_{name}"
+    special.__module__ = template.__module__
+    return special
+
+
+def compiled(function: Callable[..., Any], parallel: bool = False) -> Callable[..., Any]:
+    """``numba.njit`` with the cache above; ``nogil``, so that other threads go on."""
+    previous = config.CACHE_DIR
+    try:
+        config.CACHE_DIR = cache_folder()
+        return numba.njit(function, parallel=parallel, nogil=True, cache=True)  # type: ignore[no-any-return]
+    except (OSError, RuntimeError):     # Numba's words for "no locator": the folder can't be made or written
+        return numba.njit(function, parallel=parallel, nogil=True)  # type: ignore[no-any-return]
+    finally:
+        config.CACHE_DIR = previous

@@ -1,0 +1,50 @@
+"""Slopes of the losses over whole arrays (method.md section 6)."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtr
+
+Array = NDArray[np.float64]
+RegressionSlope = Callable[[Array, Array, float, float, float], tuple[Array, Array]]
+
+
+def quantile_gaussian(y: Array, eta: Array, scale: float, tau: float, h: float) -> tuple[Array, Array]:
+    return ndtr(-(y - eta) / h) - tau, np.zeros_like(y)
+
+
+def quantile_logistic(y: Array, eta: Array, scale: float, tau: float, h: float) -> tuple[Array, Array]:
+    return expit(-(y - eta) / h) - tau, np.zeros_like(y)
+
+
+def huber_concomitant(y: Array, eta: Array, scale: float, c: float, kappa: float) -> tuple[Array, Array]:
+    z = (y - eta) / scale
+    return -np.clip(z, -c, c), kappa / 2 - np.minimum(z**2, c**2) / 2
+
+
+def huber_fixed(y: Array, eta: Array, scale: float, c: float, b: float) -> tuple[Array, Array]:
+    return -np.clip(y - eta, -c, c), np.zeros_like(y)
+
+
+def logistic(y: Array, eta: Array, scale: float, a: float, b: float) -> tuple[Array, Array]:
+    return expit(eta) - y, np.zeros_like(y)
+
+
+def mean(theta: Array, x: Array) -> Array:
+    return theta - x
+
+
+def exponential_mean(theta: Array, x: Array) -> Array:
+    return 1 / theta - x / theta**2
+
+
+REGRESSION_SLOPES: dict[str, RegressionSlope] = {
+    "quantile_gaussian": quantile_gaussian,
+    "quantile_logistic": quantile_logistic,
+    "huber_concomitant": huber_concomitant,
+    "huber_fixed": huber_fixed,
+    "logistic": logistic,
+}
+LOCATION_SLOPES: dict[str, Callable[[Array, Array], Array]] = {"mean": mean, "exponential_mean": exponential_mean}
+WITH_SCALE = frozenset({"huber_concomitant"})
