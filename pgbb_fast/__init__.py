@@ -1,0 +1,66 @@
+"""Bootstrap intervals under differential privacy, on compiled kernels.
+
+Names are loaded when first used: importing this package imports neither torch nor Numba.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pgbb_fast.errors import (
+        BudgetError,
+        DataError,
+        DomainError,
+        MissingExtraError,
+        NotFittedError,
+        PgbbError,
+        PrivacyError,
+    )
+    from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
+    from pgbb_fast.posterior import Posterior
+    from pgbb_fast.training import Optimiser
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BudgetError": "errors",
+    "DataError": "errors",
+    "DomainError": "errors",
+    "MissingExtraError": "errors",
+    "NotFittedError": "errors",
+    "Optimiser": "training",
+    "PgbbError": "errors",
+    "Posterior": "posterior",
+    "PrivacyError": "errors",
+    "PrivateHuberRegressor": "estimators",
+    "PrivateMean": "estimators",
+    "PrivateQuantileRegressor": "estimators",
+}
+
+__all__ = [
+    "BudgetError",
+    "DataError",
+    "DomainError",
+    "MissingExtraError",
+    "NotFittedError",
+    "Optimiser",
+    "PgbbError",
+    "Posterior",
+    "PrivacyError",
+    "PrivateHuberRegressor",
+    "PrivateMean",
+    "PrivateQuantileRegressor",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"pgbb_fast.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'pgbb_fast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

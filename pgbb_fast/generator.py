@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ class Generator(nn.Module):
     def __init__(
         self,
         n_blocks: int,
-        box: NDArray[np.float64],
+        box: NDArray[np.float64] | Sequence[Sequence[float]],
         *,
         rules: Sequence[float] = (),
         hidden: Sequence[int] = (256, 256, 256),
@@ -49,30 +50,41 @@ class Generator(nn.Module):
     ) -> None:
         super().__init__()
         check.one_of("Generator", "activation", activation, tuple(ACTIVATIONS))
-        box = np.asarray(box, dtype=np.float64)
-        if box.ndim != 2 or box.shape[1] != 2 or not np.all(np.isfinite(box)) or not np.all(box[:, 0] < box[:, 1]):
-            raise DomainError(f"Generator: box must be (d, 2), finite, low < high, got shape {box.shape}")
+        bounds = np.asarray(box, dtype=np.float64)
+        if bounds.ndim != 2 or bounds.shape[1] != 2 or not np.all(bounds[:, 0] < bounds[:, 1]) or np.isinf(bounds).any():
+            raise DomainError(f"Generator: box must be (d, 2), finite, low < high, got shape {bounds.shape}")
         self.n_blocks, self.rules, self.hidden, self.activation = n_blocks, tuple(rules), tuple(hidden), activation
-        self.register_buffer("middle", torch.tensor(box.mean(axis=1), dtype=torch.float32))
-        self.register_buffer("half", torch.tensor((box[:, 1] - box[:, 0]) / 2, dtype=torch.float32))
-        self.middle: torch.Tensor
-        self.half: torch.Tensor
+        self.register_buffer("centre", torch.tensor(bounds.mean(axis=1), dtype=torch.float32))
+        self.register_buffer("radius", torch.tensor((bounds[:, 1] - bounds[:, 0]) / 2, dtype=torch.float32))
+        self.centre: torch.Tensor
+        self.radius: torch.Tensor
         sizes = [n_blocks + (len(self.rules) > 1), *self.hidden]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             layers: list[nn.Module] = []
             for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
                 layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation]()]
-            layers.append(nn.Linear(sizes[-1], len(box)))
+            layers.append(nn.Linear(sizes[-1], len(bounds)))
             self.net = nn.Sequential(*layers)
 
-    def inputs(self, weights: NDArray[np.float64], rule: NDArray[np.int64]) -> torch.Tensor:
-        """The net's input for Dirichlet ``weights`` (K, S) and ``rule`` numbers (K,): (K, S or S + 1) float32."""
+    def inputs(self, weights: NDArray[np.float64], index: NDArray[np.float64]) -> torch.Tensor:
+        """The net's input for Dirichlet ``weights`` (K, >= S) and rule ``index`` (K,): (K, S or S + 1) float32."""
         x = self.n_blocks * weights[:, : self.n_blocks] - 1.0
         if len(self.rules) > 1:
-            x = np.column_stack([x, ndtri(np.asarray(self.rules))[rule]])
+            x = np.column_stack([x, ndtri(index)])
         return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """theta for :meth:`inputs`: (K, d), inside the box."""
-        return self.middle + self.half * torch.tanh(self.net(x))
+        return self.centre + self.radius * torch.tanh(self.net(x))
+
+    def description(self) -> dict[str, Any]:
+        """Constructor arguments in JSON-able form (the parameters themselves are in ``state_dict``)."""
+        low, high = (self.centre - self.radius).tolist(), (self.centre + self.radius).tolist()
+        return {
+            "n_blocks": self.n_blocks,
+            "box": [[a, b] for a, b in zip(low, high, strict=True)],
+            "rules": list(self.rules),
+            "hidden": list(self.hidden),
+            "activation": self.activation,
+        }

@@ -42,6 +42,9 @@ class Loss:
         Bounds of |d loss / d eta| and |d loss / d scale| over all rules; ``math.inf`` when there is none.
     has_scale : bool
         Whether theta ends with a scale.
+    additive : bool
+        Whether the gradient is theta plus a function of the record.  Then theta, which is public, is left out of the
+        release and added afterwards: only the record's part is clipped, with half the bound.
     """
 
     kernel: str
@@ -50,6 +53,7 @@ class Loss:
     slope_bound: float
     scale_bound: float = 0.0
     has_scale: bool = False
+    additive: bool = False
 
     def gradient_bound(self, feature_bound: float) -> float:
         """Bound C of one record's gradient norm, given ``|x| <= feature_bound``."""
@@ -91,8 +95,8 @@ def logistic() -> Loss:
 
 
 def mean() -> Loss:
-    """|theta - x|^2 / 2, gradient theta - x: no bound of its own, clipping makes it one."""
-    return Loss("mean", (math.nan,), ((0.0, 0.0),), math.inf)
+    """|theta - x|^2 / 2, gradient theta - x: no bound of its own; the kernel clips -x."""
+    return Loss("mean", (math.nan,), ((0.0, 0.0),), math.inf, additive=True)
 
 
 def exponential_mean() -> Loss:

@@ -135,7 +135,7 @@ def train(
     rng = np.random.default_rng(keys.weights)
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     unit = problem.clip / (problem.block_size * GRID) * 2.0**32 / problem.sampling_threshold / K
-    constants, chances = np.asarray(loss.constants), _rule_probabilities(loss.rules)
+    constants, rules, chances = np.asarray(loss.constants), np.asarray(loss.rules), _rule_probabilities(loss.rules)
     parameters = [p for p in generator.parameters() if p.requires_grad]
     adam = torch.optim.Adam(parameters, lr=settings.learning_rate, fused=True)
     decay = (settings.final_rate / settings.learning_rate) ** (1.0 / max(1, steps - 1))
@@ -146,13 +146,15 @@ def train(
             count = min(AHEAD, steps - start)
             u = dirichlet(count * K, generator.n_blocks, problem.gamma, rng).reshape(count, K, -1)
             rule = rng.choice(len(chances), size=(count, K), p=chances)
-            inputs = generator.inputs(u.reshape(count * K, -1), rule.reshape(-1)).reshape(count, K, -1)
+            inputs = generator.inputs(u.reshape(count * K, -1), rules[rule.reshape(-1)]).reshape(count, K, -1)
             for t in range(count):
                 theta = generator(inputs[t])
-                draws = Draws(theta.detach().numpy().astype(np.float64), u[t], constants[rule[t]])
+                at = theta.detach().numpy().astype(np.float64)
+                draws = Draws(0.0 * at if loss.additive else at, u[t], constants[rule[t]])
                 stream = Stream(keys.secret, start + t)
                 y = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
-                theta.backward(torch.from_numpy(y * unit).to(torch.float32))
+                gradient = y * unit + at / K if loss.additive else y * unit
+                theta.backward(torch.from_numpy(gradient).to(torch.float32))
                 adam.param_groups[0]["lr"] = settings.learning_rate * decay ** (start + t)
                 adam.step()
                 adam.zero_grad(set_to_none=False)

@@ -1,0 +1,181 @@
+"""Commands that fit, and that use what was fitted: demo, fit, draw."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from pgbb_fast.errors import DomainError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pgbb_fast.estimators.base import PrivateEstimator
+    from pgbb_fast.posterior import Summary
+
+DEMO_LEVELS = (0.1, 0.5, 0.9)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.replace(",", " ").split())
+    except ValueError:
+        raise DomainError(f"{text!r} is not a list of numbers such as .1,.5,.9") from None
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _fit(model: PrivateEstimator, X: NDArray[Any], y: NDArray[Any] | None, quiet: bool) -> float:
+    """Fit with a progress bar; seconds it took."""
+    from pgbb_fast.cli.progress import training_bar
+
+    start = time.perf_counter()
+    fit: Any = model.fit if y is None else lambda data, **kw: model.fit(data, y, **kw)  # type: ignore[attr-defined]
+    if quiet:
+        fit(X)
+    else:
+        with training_bar(model.plan(len(X)).mechanism, model.delta) as on_step:
+            fit(X, on_step=on_step)
+    return time.perf_counter() - start
+
+
+def _beside_exact(summary: Summary, exact: dict[float, NDArray[np.float64]]) -> str:
+    """The summary's table with exact non-private coefficients as a last column."""
+    lines = str(summary).splitlines()
+    body = [f"{line}  {exact[row.rule][i % 4]:>11.5g}" for i, (line, row) in enumerate(zip(lines[1:], summary.rows, strict=True)) if row.rule]
+    return "\n".join([f"{lines[0]}  {'not private':>11}", *body])
+
+
+@click.command()
+@click.option("--epsilon", default=1.0, show_default=True, help="Budget.")
+@click.option("--delta", default=1e-5, show_default=True, help="Budget.")
+@click.option("--steps", default=10_000, show_default=True, help="Training steps.")
+@click.option("--png", default="pgbb-demo.png", show_default=True, type=click.Path(dir_okay=False), help="Figure.")
+@click.option("--out", type=click.Path(file_okay=False), help="Folder to save the posterior in.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def demo(epsilon: float, delta: float, steps: int, png: str, out: str | None, quiet: bool) -> None:
+    """Private quantile regressions of log weekly income on embedded records of the 2000 Census."""
+    from pgbb_fast.data import load_census2000
+    from pgbb_fast.estimators import PrivateQuantileRegressor
+    from pgbb_fast.plots import quantile_effects
+
+    census = load_census2000()
+    model = PrivateQuantileRegressor(
+        tau=DEMO_LEVELS,
+        x_bounds=census.x_bounds,
+        y_bounds=census.y_bounds,
+        feature_names=census.feature_names,
+        epsilon=epsilon,
+        delta=delta,
+        steps=steps,
+    )
+    click.echo(f"2000 Census, {len(census.y):,} persons: log weekly income on schooling and experience")
+    seconds = _fit(model, census.X, census.y, quiet)
+    click.echo(_beside_exact(model.posterior_.summary(), census.exact))
+    click.echo(f"\n{model.privacy_.statement()}")
+    path = quantile_effects(model.posterior_, png, reference=census.exact)
+    click.echo(f"Fitted in {seconds:.1f} s. Figure: {path}")
+    if out:
+        click.echo(f"Posterior saved in {model.posterior_.save(out)}")
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option("--target", help="Column of y (not for --loss mean).")
+@click.option("--features", required=True, help="Columns, or powers of columns: educ,exper,exper^2.")
+@click.option("--bounds", required=True, help="Public bounds fixed in advance: educ=0:20,exper=0:60,income=2:12.")
+@click.option("--epsilon", required=True, type=float, help="Budget.")
+@click.option("--delta", required=True, type=float, help="Budget; at most 1/n is customary.")
+@click.option("--loss", type=click.Choice(["quantile", "huber", "mean"]), default="quantile", show_default=True)
+@click.option("--tau", default=".5", show_default=True, help="Quantile level(s), trained jointly: .1,.5,.9.")
+@click.option("--blocks", default=20, show_default=True, help="Number of blocks S.")
+@click.option("--steps", default=10_000, show_default=True, help="Training steps.")
+@click.option("--sampling-rate", default=0.05, show_default=True, help="Poisson sampling rate.")
+@click.option("--level", default=0.95, show_default=True, help="Level of the intervals.")
+@click.option("--out", type=click.Path(file_okay=False), help="Folder to save the posterior in.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def fit(
+    file: str, target: str | None, features: str, bounds: str, loss: str, tau: str, blocks: int, level: float,
+    out: str | None, as_json: bool, quiet: bool, **budget: Any,
+) -> None:  # fmt: skip
+    """Fit a private regression (or means) to a parquet FILE and print means and intervals."""
+    from pgbb_fast.data import parse_bounds, read_terms, term_bounds
+    from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
+
+    names, public = _names(features), parse_bounds(bounds)
+    if len(set(names)) != len(names):
+        raise DomainError(f"fit: duplicate features in {features!r}")
+    settings: dict[str, Any] = {
+        "x_bounds": [term_bounds(name, public) for name in names],
+        "feature_names": names,
+        "n_blocks": blocks,
+        **budget,
+    }
+    model: PrivateQuantileRegressor | PrivateHuberRegressor | PrivateMean
+    if loss == "mean":
+        model = PrivateMean(**settings)
+        X, y = read_terms(file, names), None
+    else:
+        if not target:
+            raise DomainError(f"fit: --loss {loss} needs --target")
+        settings["y_bounds"] = term_bounds(target, public)
+        if loss == "quantile":
+            model = PrivateQuantileRegressor(tau=_numbers(tau), **settings)
+        else:
+            model = PrivateHuberRegressor(**settings)
+        table = read_terms(file, [*names, target])
+        X, y = table[:, :-1], table[:, -1]
+    _fit(model, X, y, quiet)
+    summary = model.posterior_.summary(level)
+    if as_json:
+        click.echo(json.dumps({**summary.to_dict(), "privacy": model.privacy_.to_dict()}, indent=1))
+    else:
+        click.echo(f"{summary}\n\n{model.privacy_.statement()}")
+    if out:
+        model.posterior_.save(out)
+        click.echo(f"Posterior saved in {out}", err=True)
+
+
+@click.command()
+@click.argument("folder", type=click.Path())
+@click.option("--size", default=2000, show_default=True, help="Number of draws.")
+@click.option("--tau", help="Quantile level(s) between those trained on.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the (public) weights.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Parquet or CSV file; CSV on standard output by default.")
+def draw(folder: str, size: int, tau: str | None, seed: int, out: str | None) -> None:
+    """Draw from a posterior saved in FOLDER, at no cost to the budget."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    from pgbb_fast.posterior import Posterior
+
+    posterior = Posterior.load(folder)
+    rules: Sequence[float] | None = _numbers(tau) if tau else None
+    draws = posterior.draws(size, rules=rules, seed=seed)
+    columns: dict[str, Any] = {}
+    if draws.ndim == 3:
+        levels = np.asarray(rules if rules is not None else posterior.rules)
+        columns["draw"] = np.repeat(np.arange(size), draws.shape[1])
+        columns["level"] = np.tile(levels, size)
+        draws = draws.reshape(-1, draws.shape[2])
+    columns |= {name: draws[:, j] for j, name in enumerate(posterior.names)}
+    table = pa.table(columns)
+    if out is None:
+        pyarrow.csv.write_csv(table, click.get_binary_stream("stdout"))
+    elif out.endswith(".parquet"):
+        pyarrow.parquet.write_table(table, out)
+    else:
+        pyarrow.csv.write_csv(table, out)
+
+
+COMMANDS = (demo, fit, draw)

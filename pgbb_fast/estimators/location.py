@@ -1,0 +1,100 @@
+"""Private means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from pgbb_fast import validation as check
+from pgbb_fast.errors import DomainError
+from pgbb_fast.estimators.base import OnStep, PrivateEstimator
+from pgbb_fast.estimators.design import Bounds, pairs
+from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records
+from pgbb_fast.losses import exponential_mean, mean
+from pgbb_fast.posterior import AffineMap
+
+__all__ = ["PrivateMean"]
+
+LOSSES = ("squared", "exponential")
+
+
+class PrivateMean(PrivateEstimator):
+    """The mean of each column.
+
+    Parameters
+    ----------
+    x_bounds : sequence or mapping of (low, high)
+        Public bounds of each column.  Values outside count as the nearest bound.
+    coef_bounds : sequence or mapping of (low, high), optional
+        Public bounds of the means; ``x_bounds`` by default.
+    loss : {"squared", "exponential"}
+        Gradient theta - x, or that of an exponential law with mean theta (one column, low bound of theta above 0).
+    clip : float, optional
+        Bound of one record's contribution in unit coordinates, where each column is mapped to [-1, 1] (to [0, 1] for
+        the exponential loss).  By default sqrt(d), which no record exceeds, or for the exponential loss the largest
+        gradient at the middle of ``coef_bounds``.  A smaller one adds less noise but moves the estimate towards the
+        middle of the bounds.
+    **settings
+        Budget and training: see :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
+    """
+
+    _who = "PrivateMean"
+
+    def __init__(
+        self,
+        *,
+        x_bounds: Bounds,
+        coef_bounds: Bounds | None = None,
+        loss: str = "squared",
+        clip: float | None = None,
+        feature_names: Sequence[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
+        self.loss = check.one_of(self._who, "loss", loss, LOSSES)
+        self.clip = None if clip is None else check.positive(self._who, "clip", clip)
+        self.x_bounds, self.coef_bounds = x_bounds, coef_bounds
+        self.feature_names = None if feature_names is None else tuple(feature_names)
+        if x_bounds is None or not hasattr(x_bounds, "keys"):
+            pairs(self._who, "x_bounds", x_bounds)
+
+    def fit(self, X: Any, y: None = None, *, on_step: OnStep | None = None) -> Self:
+        """Spend the budget on the (n, d) records; ``y`` is ignored.  Errors as for the regressors."""
+        who = self._who
+        array = features(who, X, len(self.x_bounds))
+        n, d = array.shape
+        names = feature_names(who, X, self.feature_names, d)
+        bounds = pairs(who, "x_bounds", self.x_bounds, names)
+        theta = bounds if self.coef_bounds is None else pairs(who, "coef_bounds", self.coef_bounds, names)
+        if len(theta) != d:
+            raise DomainError(f"{who}: coef_bounds has {len(theta)} pairs for {d} columns")
+        require_records(who, n, self.n_blocks)
+        if self.loss == "exponential":
+            centre, radius = np.zeros(d), bounds[:, 1]
+            if d != 1 or not bounds[0, 0] >= 0.0 or not theta[0, 0] > 0.0:
+                raise DomainError(f"{who}: the exponential loss takes one column with x >= 0 and coef_bounds above 0")
+            middle = theta.mean() / bounds[0, 1]
+            clip = self.clip or max(1.0 / middle, (1.0 - middle) / middle**2)
+        else:
+            centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
+            clip = self.clip or np.sqrt(d)
+        require_finite(who, X=array)
+
+        def unit() -> tuple[Any, Any]:
+            inside = np.clip(array.astype(np.float64), bounds[:, 0], bounds[:, 1])
+            return ((inside - centre) / radius).astype(np.float32), np.zeros(0, dtype=np.float32)
+
+        self._run(
+            unit,
+            n,
+            exponential_mean() if self.loss == "exponential" else mean(),
+            clip=float(clip),
+            intercept=False,
+            box=(theta - centre[:, None]) / radius[:, None],
+            to_natural=AffineMap(np.diag(radius), centre),
+            names=names,
+            on_step=on_step,
+        )
+        return self

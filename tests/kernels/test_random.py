@@ -1,0 +1,114 @@
+"""Random bits against published vectors, uniforms and normals against their laws."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from pgbb_fast.kernels import reference
+from pgbb_fast.kernels.cpu import formulas
+from pgbb_fast.kernels.scalar import random as scalar
+
+SEQUENTIAL_KEY = np.frombuffer(bytes(range(32)), dtype="<u4").astype(np.int64)
+ZERO_KEY = np.zeros(8, dtype=np.int64)
+
+# (key, words 12..15, expected words) from RFC 8439: section 2.3.2, and appendix A.1 vectors 1, 2 and 5
+VECTORS = [
+    (
+        SEQUENTIAL_KEY,
+        (1, 0x09000000, 0x4A000000, 0),
+        "e4e7f110 15593bd1 1fdd0f50 c47120a3 c7f4d1c7 0368c033 9aaa2204 4e6cd4c3"
+        " 466482d2 09aa9f07 05d7c214 a2028bd9 d19c12b5 b94e16de e883d0cb 4e3c50a2",
+    ),
+    (
+        ZERO_KEY,
+        (0, 0, 0, 0),
+        "ade0b876 903df1a0 e56a5d40 28bd8653 b819d2bd 1aed8da0 ccef36a8 c70d778b"
+        " 7c5941da 8d485751 3fe02477 374ad8b8 f4b8436a 1ca11815 69b687c3 8665eeb2",
+    ),
+    (
+        ZERO_KEY,
+        (1, 0, 0, 0),
+        "bee7079f 7a385155 7c97ba98 0d082d73 a0290fcb 6965e348 3e53c612 ed7aee32"
+        " 7621b729 434ee69c b03371d5 d539d874 281fed31 45fb0a51 1f0ae1ac 6f4d794b",
+    ),
+    (
+        ZERO_KEY,
+        (0, 0, 0, 0x02000000),
+        "374dc6c2 3736d58c b904e24a cd3f93ef 88228b1a 96a4dfb3 5b76ab72 c727ee54"
+        " 0e0e978a f3145c95 1b748ea8 f786c297 99c28f5f 628314e8 398a19fa 6ded1b53",
+    ),
+]
+
+
+def _plain(key: np.ndarray, counter: tuple[int, ...]) -> list[int]:
+    out = [0] * 16
+    scalar.random_block([int(k) for k in key], *counter, out)
+    return out
+
+
+def _compiled(key: np.ndarray, counter: tuple[int, ...]) -> list[int]:
+    out = np.zeros(16, dtype=np.int64)
+    formulas.random_block(key, *counter, out)
+    return out.tolist()
+
+
+@pytest.mark.parametrize("block", [_plain, _compiled])
+@pytest.mark.parametrize(("key", "counter", "words"), VECTORS)
+def test_blocks_match_the_rfc(block, key, counter, words):
+    assert block(key, counter) == [int(word, 16) for word in words.split()]
+
+
+def test_reference_matches_the_rfc():
+    for key, (index, high, step, purpose), words in VECTORS:
+        got = reference.words(key, purpose, step, np.array([index + (high << 32)]))
+        assert got[0].tolist() == [int(word, 16) for word in words.split()]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2**32 - 1, 2**32, 2**40 + 5])
+@pytest.mark.parametrize("step", [0, 9_999, 2**32 - 1])
+def test_scalar_compiled_and_reference_agree(index, step):
+    key = np.random.default_rng(3).integers(0, 2**32, 8)
+    out = np.zeros(16, dtype=np.int64)
+    formulas.block_of(key, scalar.PURPOSE_NOISE, step, index, out)
+    plain = [0] * 16
+    scalar.block_of([int(k) for k in key], scalar.PURPOSE_NOISE, step, index, plain)
+    assert out.tolist() == plain
+    assert out.tolist() == reference.words(key, 2, step, np.array([index]))[0].tolist()
+
+
+def test_sampling_rate_is_exact():
+    """Counts against the binomial; the two-sided p-value is below 1e-6 with that probability, seeds are fixed."""
+    key = np.random.default_rng(4).integers(0, 2**32, 8)
+    for q in (1e-3, 0.05, 0.3, 0.999):
+        threshold = math.floor(q * 2**32)
+        taken = sum(int(reference.sampled(key, step, 50_000, threshold).sum()) for step in range(20))
+        assert stats.binomtest(taken, 1_000_000, threshold / 2**32).pvalue > 1e-6
+
+
+def test_samples_of_different_steps_are_independent():
+    """Overlap of two minibatches is binomial (q^2); false alarm 1e-6 by construction, seed fixed."""
+    key = np.random.default_rng(5).integers(0, 2**32, 8)
+    a, b = (reference.sampled(key, step, 200_000, 2**31) for step in (0, 1))
+    assert stats.binomtest(int((a & b).sum()), 200_000, 0.25).pvalue > 1e-6
+
+
+def test_normals_follow_the_normal_law():
+    """Kolmogorov-Smirnov and a chi-square of the far cells; each false alarm 1e-6, seed fixed."""
+    key = np.random.default_rng(6).integers(0, 2**32, 8)
+    z = np.concatenate([reference.normals(key, step, 60_000) for step in range(10)])
+    assert stats.kstest(z, "norm").pvalue > 1e-6
+    edges = np.array([-np.inf, -4, -3, -2, -1, 0, 1, 2, 3, 4, np.inf])
+    expected = np.diff(stats.norm.cdf(edges)) * len(z)
+    observed = np.histogram(z, bins=edges)[0]
+    assert stats.chisquare(observed, expected).pvalue > 1e-6
+    assert stats.chi2.sf(((z[0::2] * z[1::2]).sum() / math.sqrt(len(z) / 2)) ** 2, 1) > 1e-6
+
+
+def test_normal_tail_reaches_past_eleven():
+    """The smallest uniform is 2^-97: the radius is sqrt(2 * 97 log 2), and the mass beyond is below 1e-30."""
+    words = [0, 0, 0, 0, 0]
+    assert scalar.normal_pair(words, 0)[0] == pytest.approx(math.sqrt(2 * 97 * math.log(2)), rel=1e-12)
+    assert mpmath.erfc(math.sqrt(97 * math.log(2))) < 1e-30
