@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ class Generator(nn.Module):
         super().__init__()
         check.one_of("Generator", "activation", activation, tuple(ACTIVATIONS))
         bounds = np.asarray(box, dtype=np.float64)
-        if bounds.ndim != 2 or bounds.shape[1] != 2 or not np.all(bounds[:, 0] < bounds[:, 1]) or np.isinf(bounds).any():
+        ordered = bounds.ndim == 2 and bounds.shape[1] == 2 and bool(np.all(bounds[:, 0] < bounds[:, 1]))
+        if not ordered or np.isinf(bounds).any():
             raise DomainError(f"Generator: box must be (d, 2), finite, low < high, got shape {bounds.shape}")
         self.n_blocks, self.rules, self.hidden, self.activation = n_blocks, tuple(rules), tuple(hidden), activation
         self.register_buffer("centre", torch.tensor(bounds.mean(axis=1), dtype=torch.float32))
@@ -62,7 +64,7 @@ class Generator(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             layers: list[nn.Module] = []
-            for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+            for fan_in, fan_out in pairwise(sizes):
                 layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation]()]
             layers.append(nn.Linear(sizes[-1], len(bounds)))
             self.net = nn.Sequential(*layers)

@@ -159,7 +159,7 @@ def train(
                 adam.step()
                 adam.zero_grad(set_to_none=False)
                 if start + t >= averaged_from:
-                    torch._foreach_add_(average, parameters)
+                    torch._foreach_add_(average, [p.detach() for p in parameters])
                 if on_step is not None:
                     on_step(start + t + 1)
     if averaged_from < steps:

@@ -69,10 +69,12 @@ def one_of(who: str, name: str, value: T, choices: Collection[T]) -> T:
 def ordered_pair(who: str, name: str, value: object) -> tuple[float, float]:
     """``value`` as ``(low, high)``, both finite, ``low < high``."""
     try:
-        low, high = value  # type: ignore[misc]
-    except (TypeError, ValueError):
-        raise DomainError(f"{who}: {name} must be a pair (low, high), got {value!r}") from None
-    low, high = real(who, f"{name}[0]", low), real(who, f"{name}[1]", high)
+        ends: tuple[object, ...] = tuple(value)  # type: ignore[arg-type]
+    except TypeError:
+        ends = ()
+    if len(ends) != 2:
+        raise DomainError(f"{who}: {name} must be a pair (low, high), got {value!r}")
+    low, high = real(who, f"{name}[0]", ends[0]), real(who, f"{name}[1]", ends[1])
     if not low < high:
         raise DomainError(f"{who}: {name} must have low < high, got ({low:g}, {high:g})")
     return low, high

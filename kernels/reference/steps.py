@@ -61,4 +61,4 @@ def noise(shape: tuple[int, int], mechanism: Mechanism, stream: Stream) -> NDArr
 
 def release(grid: NDArray[np.int64], clip: float, block_size: int) -> NDArray[np.float64]:
     """Grid integers as gradients: Y = grid C / (n_S 2^32)."""
-    return grid * (clip / (block_size * GRID))
+    return np.asarray(grid * (clip / (block_size * GRID)), dtype=np.float64)

@@ -43,7 +43,7 @@ def epsilon(delta: float, method: str | None, as_json: bool, **mechanism: Any) -
     """An upper bound of the epsilon that a training run spends (replace-one adjacency)."""
     from pgbb_fast import accountant
 
-    options = {} if method is None else {"method": method}
+    options: dict[str, Any] = {} if method is None else {"method": method}
     value = accountant.epsilon(accountant.BlockedGaussian(**mechanism), delta=delta, **options)
     _show(value, "epsilon", {"delta": delta, **mechanism}, as_json)
 
@@ -55,7 +55,7 @@ def sigma(epsilon: float, delta: float, method: str | None, as_json: bool, **mec
     """The least noise multiplier sigma n_S / C that keeps a training run within (epsilon, delta)."""
     from pgbb_fast import accountant
 
-    options = {} if method is None else {"method": method}
+    options: dict[str, Any] = {} if method is None else {"method": method}
     question = accountant.BlockedGaussian(noise_multiplier=None, **mechanism)
     value = accountant.noise_multiplier(question, epsilon=epsilon, delta=delta, **options)
     _show(value, "noise_multiplier", {"epsilon": epsilon, "delta": delta, **mechanism}, as_json)

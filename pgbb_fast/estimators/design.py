@@ -92,7 +92,8 @@ class Design:
         centre, radius = self.y_map
         out = np.empty(len(y), dtype=np.float32)
         for start in range(0, len(y), CHUNK):
-            out[start : start + CHUNK] = (np.clip(y[start : start + CHUNK].astype(np.float64), *self.y_bounds) - centre) / radius
+            part = np.clip(y[start : start + CHUNK].astype(np.float64), *self.y_bounds)
+            out[start : start + CHUNK] = (part - centre) / radius
         return out
 
     def theta_names(self, scale: bool) -> tuple[str, ...]:

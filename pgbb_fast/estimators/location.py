@@ -33,9 +33,9 @@ class PrivateMean(PrivateEstimator):
         Gradient theta - x, or that of an exponential law with mean theta (one column, low bound of theta above 0).
     clip : float, optional
         Bound of one record's contribution in unit coordinates, where each column is mapped to [-1, 1] (to [0, 1] for
-        the exponential loss).  By default sqrt(d), which no record exceeds, or for the exponential loss the largest
-        gradient at the middle of ``coef_bounds``.  A smaller one adds less noise but moves the estimate towards the
-        middle of the bounds.
+        the exponential loss).  By default sqrt(d), which no record exceeds; a smaller one adds less noise but moves
+        the estimate towards the middle of the bounds.  The exponential loss has no useful bound of its own,
+        |1/theta - x/theta^2|, so there ``clip`` is required.
     **settings
         Budget and training: see :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
     """
@@ -75,8 +75,9 @@ class PrivateMean(PrivateEstimator):
             centre, radius = np.zeros(d), bounds[:, 1]
             if d != 1 or not bounds[0, 0] >= 0.0 or not theta[0, 0] > 0.0:
                 raise DomainError(f"{who}: the exponential loss takes one column with x >= 0 and coef_bounds above 0")
-            middle = theta.mean() / bounds[0, 1]
-            clip = self.clip or max(1.0 / middle, (1.0 - middle) / middle**2)
+            if self.clip is None:
+                raise DomainError(f"{who}: the exponential loss needs clip, a bound of |1/theta - x/theta^2| for x in [0, 1]")
+            clip = self.clip
         else:
             centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
             clip = self.clip or np.sqrt(d)

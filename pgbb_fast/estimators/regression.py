@@ -128,7 +128,12 @@ class PrivateQuantileRegressor(PrivateRegressor):
     _who = "PrivateQuantileRegressor"
 
     def __init__(
-        self, *, tau: float | Sequence[float] = 0.5, bandwidth: float | None = None, kernel: str = "gaussian", **settings: Any
+        self,
+        *,
+        tau: float | Sequence[float] = 0.5,
+        bandwidth: float | None = None,
+        kernel: str = "gaussian",
+        **settings: Any,
     ) -> None:
         super().__init__(**settings)
         levels = (tau,) if isinstance(tau, (int, float)) else tuple(tau)

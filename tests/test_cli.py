@@ -1,0 +1,156 @@
+"""The command line: what it prints, what it refuses, with which exit code."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pgbb_fast.cli import main
+from pgbb_fast.data import parse_bounds, read_terms, term_bounds
+from pgbb_fast.errors import DataError, DomainError
+
+
+def run(*arguments: str, capsys) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    out = capsys.readouterr()
+    return int(stop.value.code or 0), out.out, out.err
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(0, 10, 800), rng.integers(0, 5, 800)
+    table = pa.table(
+        {
+            "a": a,
+            "b": b.astype(np.int8),
+            "y": 1 + 0.3 * a - 0.2 * b + rng.normal(0, 0.5, 800),
+            "name": ["x"] * 800,
+            "gap": pa.array([None, *range(799)], pa.int64()),
+        }
+    )
+    path = tmp_path / "data.parquet"
+    pq.write_table(table, path)
+    return str(path)
+
+
+FIT = ["--target", "y", "--features", "a,b", "--bounds", "a=0:10,b=0:5,y=-5:10", "--epsilon", "2", "--delta", "1e-4"]
+QUICK = ["--steps", "20", "--quiet"]
+
+
+def test_fit_prints_a_table_and_saves_and_draw_reads_it(parquet, tmp_path, capsys):
+    folder = str(tmp_path / "out")
+    code, out, _ = run("fit", parquet, *FIT, *QUICK, "--tau", ".2,.8", "--out", folder, capsys=capsys)
+    assert code == 0
+    assert "differential privacy under replace-one adjacency" in out
+    assert out.count("\n   0.2") == 3
+    code, out, _ = run("draw", folder, "--size", "4", "--tau", ".5", capsys=capsys)
+    assert code == 0
+    assert out.splitlines()[0] == '"draw","level","intercept","a","b"'
+    assert len(out.splitlines()) == 5
+    target = str(tmp_path / "draws.parquet")
+    assert run("draw", folder, "--size", "4", "--out", target, capsys=capsys)[0] == 0
+    assert pq.read_table(target).num_rows == 8
+
+
+@pytest.mark.parametrize("loss", ["huber", "mean"])
+def test_fit_other_losses_as_json(parquet, capsys, loss):
+    options = FIT if loss == "huber" else FIT[2:]
+    code, out, _ = run("fit", parquet, *options, *QUICK, "--loss", loss, "--json", capsys=capsys)
+    result = json.loads(out)
+    assert code == 0
+    assert result["privacy"]["epsilon"] <= 2.0
+    names = [row["name"] for row in result["rows"]]
+    assert names == (["intercept", "a", "b", "scale"] if loss == "huber" else ["a", "b"])
+
+
+def test_the_progress_bar_shows_public_numbers_only(parquet, capsys):
+    code, out, err = run("fit", parquet, *FIT, "--steps", "20", capsys=capsys)
+    assert code == 0
+    assert "nan" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (["--epsilon", "0"], "epsilon"),
+        (["--epsilon", "nan"], "epsilon"),
+        (["--epsilon", "one"], "epsilon"),
+        (["--delta", "1"], "delta"),
+        (["--tau", "1.2"], "tau"),
+        (["--tau", "abc"], "abc"),
+        (["--features", "a,a"], "duplicate"),
+        (["--features", "a,c"], "none for c"),
+        (["--features", "a,name", "--bounds", "a=0:1,name=0:1,y=0:1"], "not numbers"),
+        (["--features", "a,gap", "--bounds", "a=0:1,gap=0:1,y=0:1"], "missing values"),
+        (["--features", "a,zz", "--bounds", "a=0:1,zz=0:1,y=0:1"], "no column zz"),
+        (["--bounds", "a=0:10,y=-5:10"], "none for b"),
+        (["--bounds", "a=10:0,b=0:5,y=-5:10"], "low < high"),
+        (["--bounds", "a=0:inf,b=0:5,y=-5:10"], "finite"),
+        (["--bounds", "a0:10"], "name=low:high"),
+        (["--blocks", "2"], "n_blocks"),
+        (["--blocks", "900"], "blocks"),
+        (["--loss", "cubic"], "cubic"),
+        (["--no-such-option"], "no-such-option"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_two(parquet, capsys, change, word):
+    code, out, err = run("fit", parquet, *FIT, *QUICK, *change, capsys=capsys)
+    assert code == 2
+    assert out == ""
+    assert word in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("content", [None, b"no parquet"])
+def test_bad_files(tmp_path, capsys, content):
+    path = tmp_path / "file.parquet"
+    if content:
+        path.write_bytes(content)
+    code, _, err = run("fit", str(path), *FIT, capsys=capsys)
+    assert code == 2
+    assert err.count("\n") == 1
+    code, _, err = run("draw", str(tmp_path), capsys=capsys)
+    assert code == 2
+    assert "no saved posterior" in err
+
+
+def test_epsilon_and_sigma_agree_with_each_other(capsys):
+    shape = ["--n", "10000", "--delta", "1e-4", "--json"]
+    code, out, _ = run("sigma", *shape, "--epsilon", "1", capsys=capsys)
+    assert code == 0
+    multiplier = json.loads(out)["noise_multiplier"]
+    code, out, _ = run("epsilon", *shape, "--noise-multiplier", repr(multiplier), capsys=capsys)
+    assert code == 0
+    assert 0.99 < json.loads(out)["epsilon"] <= 1.0
+
+
+def test_help_is_quick_and_complete():
+    out = subprocess.run([sys.executable, "-m", "pgbb_fast", "--help"], capture_output=True, text=True, check=True).stdout
+    for command in ("demo", "fit", "draw", "epsilon", "sigma"):
+        assert f"\n  {command} " in out
+
+
+def test_bounds_of_terms():
+    bounds = parse_bounds("a=-2:3, b=1:4")
+    assert bounds == {"a": (-2.0, 3.0), "b": (1.0, 4.0)}
+    assert term_bounds("a^2", bounds) == (0.0, 9.0)
+    assert term_bounds("a^3", bounds) == (-8.0, 27.0)
+    assert term_bounds("b^2", bounds) == (1.0, 16.0)
+    assert term_bounds("b^2", {**bounds, "b^2": (0.0, 20.0)}) == (0.0, 20.0)
+    with pytest.raises(DomainError, match="twice"):
+        parse_bounds("a=0:1,a=0:2")
+
+
+def test_powers_of_columns(parquet):
+    table = read_terms(parquet, ["b^2", "b"])
+    assert np.array_equal(table[:, 0], table[:, 1] ** 2)
+    with pytest.raises(DataError, match="no file"):
+        read_terms("absent.parquet", ["a"])
