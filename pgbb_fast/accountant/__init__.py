@@ -1,6 +1,15 @@
-"""Privacy accounting for noisy block-weighted gradients, plain subsampled Gaussians and the m-out-of-n bootstrap."""
+"""Privacy accounting: noisy block-weighted gradients, plain subsampled Gaussians, the m-out-of-n bootstrap."""
 
-from pgbb_fast.accountant.api import delta, epsilon, log_moment, noise_multiplier
+from pgbb_fast.accountant.api import (
+    delta,
+    delta_bounds,
+    epsilon,
+    epsilon_bounds,
+    log_moment,
+    noise_multiplier,
+    noise_multiplier_bounds,
+    steps,
+)
 from pgbb_fast.accountant.mechanisms import (
     BlockedGaussian,
     Bounds,
@@ -16,9 +25,13 @@ __all__ = [
     "ResampledGaussian",
     "SubsampledGaussian",
     "delta",
+    "delta_bounds",
     "deterministic",
     "epsilon",
+    "epsilon_bounds",
     "gamma_star",
     "log_moment",
     "noise_multiplier",
+    "noise_multiplier_bounds",
+    "steps",
 ]

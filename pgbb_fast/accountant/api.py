@@ -1,4 +1,4 @@
-"""What users call: epsilon, delta and noise multiplier, each on the safe side.
+"""What users call: epsilon, delta, noise multiplier and steps, each on the safe side, and brackets of them.
 
 Everything is keyword-only but the mechanism, so that a noise multiplier cannot be passed for an epsilon.
 """
@@ -6,65 +6,51 @@ Everything is keyword-only but the mechanism, so that a noise multiplier cannot 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable
 
+from pgbb_fast.accountant._checks import Method, check_epsilon, check_method
 from pgbb_fast.accountant.mechanisms import (
+    BlockedGaussian,
+    Bounds,
     Mechanism,
     ResampledGaussian,
     check_mechanism,
     check_noise,
-    with_noise,
+    with_count,
 )
 from pgbb_fast.accountant.orders import Conversion, epsilon_from_moments, log_delta_from_moments
-from pgbb_fast.accountant.roots import largest_safe_log
-from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.validation import between, one_of, positive, real
+from pgbb_fast.accountant.roots import bracket_root, largest_integer
+from pgbb_fast.errors import PrivacyError
+from pgbb_fast.validation import between, integer, positive
 
-Method = Literal["pld", "renyi", "renyi-series"]
-
-_METHODS = ("pld", "renyi", "renyi-series")
-_CONVERSIONS = ("standard", "cks")
+LEAST_NOISE = 1e-4          # smallest noise multiplier that calibration returns
+_MOST_NOISE = 1e15
+_MOST_STEPS = 10**9
 
 
 def log_moment(mechanism: Mechanism, *, order: int, method: Method = "renyi") -> float:
-    """Upper bound of the composed log moment A (of order ``order``) of the whole mechanism.
+    """Upper bound of the composed log moment A of order ``order``: (order - 1) times the Renyi divergence.
 
-    ``(order - 1)`` times the Renyi divergence is at most A.  Orders are integers from 2 on.
+    Parameters
+    ----------
+    mechanism : BlockedGaussian or SubsampledGaussian
+    order : int
+        At least 2, without a cap.
+    method : {"renyi", "renyi-series"}
     """
-    from pgbb_fast.validation import integer
+    from pgbb_fast.accountant.moments import composed_moment
 
     who = "log_moment"
     check_mechanism(who, mechanism)
-    order = integer(who, "order", order, 2, why="an order of 1 is the Kullback-Leibler divergence, which bounds no delta")
-    return _composed_moment(who, mechanism, check_noise(who, mechanism), order, method)
-
-
-def _composed_moment(who: str, mechanism: Mechanism, noise: float, order: int, method: Method) -> float:
-    from pgbb_fast.accountant import renyi, series
-
-    if isinstance(mechanism, ResampledGaussian):
-        raise PrivacyError(f"{who}: Renyi accounting is not proved for ResampledGaussian; use method='pld'")
-    if method == "renyi":
-        return renyi.log_moment(mechanism, order, noise) * mechanism.releases
-    law, draws = renyi.square_law(mechanism)
-    if mechanism.adjacency == "add-remove":
-        raise PrivacyError(f"{who}: Proposition 2.2's series is for replace-one; use method='renyi' or 'pld'")
-    if draws > 1:
-        raise PrivacyError(
-            f"{who}: Proposition 2.2's series has no proof for a minibatch shared by several draws; "
-            "use method='renyi' or 'pld'"
-        )
-    if mechanism.sampling_rate == 1.0:
-        return renyi.log_moment(mechanism, order, noise) * mechanism.releases
-    return series.series_log_moment(order, float(mechanism.sampling_rate), noise**-2, law) * mechanism.releases
-
-
-def _renyi_epsilon(who: str, m: Mechanism, noise: float, delta: float, method: Method, conversion: Conversion) -> float:
-    return epsilon_from_moments(lambda k: _composed_moment(who, m, noise, k, method), delta, conversion)
+    order = integer(who, "order", order, 2, why="order 1 is the Kullback-Leibler divergence, which bounds no delta")
+    check_method(who, method, None)
+    if method == "pld":
+        raise PrivacyError(f"{who}: method must be 'renyi' or 'renyi-series'")
+    return composed_moment(who, mechanism, check_noise(who, mechanism), order, method)
 
 
 def epsilon(
-    mechanism: Mechanism, *, delta: float, method: Method = "renyi", conversion: Conversion | None = None
+    mechanism: Mechanism, *, delta: float, method: Method = "pld", conversion: Conversion | None = None
 ) -> float:
     """An upper bound of the mechanism's epsilon at ``delta``.
 
@@ -74,7 +60,8 @@ def epsilon(
     delta : float
         In (0, 1).
     method : {"pld", "renyi", "renyi-series"}
-        Privacy-loss distributions; the Renyi closed form; Proposition 2.2's series.
+        Privacy-loss distributions (within about 0.05% of the truth); the Renyi closed form; Proposition 2.2's
+        series.
     conversion : {"cks", "standard"}, optional
         Renyi methods only; "cks" where not given.
 
@@ -87,23 +74,61 @@ def epsilon(
     check_mechanism(who, mechanism)
     noise = check_noise(who, mechanism)
     delta = between(who, "delta", delta, 0.0, 1.0)
-    conversion = _check_method(who, method, conversion)
-    return _renyi_epsilon(who, mechanism, noise, delta, method, conversion)
+    conversion = check_method(who, method, conversion)
+    value = epsilon_function(who, mechanism, delta, method, conversion)(noise)
+    if not math.isfinite(value):
+        raise PrivacyError(f"{who}: no finite bound at delta = {delta:g}; raise delta or the noise multiplier")
+    return value
 
 
 def delta(
-    mechanism: Mechanism, *, epsilon: float, method: Method = "renyi", conversion: Conversion | None = None
+    mechanism: Mechanism, *, epsilon: float, method: Method = "pld", conversion: Conversion | None = None
 ) -> float:
-    """An upper bound of the mechanism's delta at ``epsilon`` (>= 0); see :func:`epsilon` for the rest."""
+    """An upper bound of the mechanism's delta at ``epsilon`` (>= 0), at most 1; see :func:`epsilon` for the rest."""
     who = "delta"
     check_mechanism(who, mechanism)
     noise = check_noise(who, mechanism)
     epsilon = check_epsilon(who, epsilon)
-    conversion = _check_method(who, method, conversion)
+    conversion = check_method(who, method, conversion)
+    if method == "pld":
+        from pgbb_fast.accountant.pairs import Quality, pair_for
+        from pgbb_fast.accountant.pld import delta_bound
+
+        return delta_bound([(pair_for(mechanism, noise), mechanism.releases)], epsilon, Quality(), upper=True)
+    from pgbb_fast.accountant.moments import composed_moment
+
     log_delta = log_delta_from_moments(
-        lambda k: _composed_moment(who, mechanism, noise, k, method), epsilon, conversion
+        lambda order: composed_moment(who, mechanism, noise, order, method), epsilon, conversion
     )
     return min(1.0, math.exp(log_delta) * (1 + 1e-12) + 5e-324)
+
+
+def epsilon_bounds(mechanism: Mechanism, *, delta: float) -> Bounds:
+    """A bracket of the mechanism's epsilon at ``delta`` by privacy-loss distributions, refined to about 0.03%.
+
+    The truth bracketed is that of the dominating pair: exact for the worst-case database, and the upper end is
+    what may be claimed.
+    """
+    from pgbb_fast.accountant.pairs import pair_for
+    from pgbb_fast.accountant.pld import epsilon_bound
+
+    who = "epsilon_bounds"
+    check_mechanism(who, mechanism)
+    parts = [(pair_for(mechanism, check_noise(who, mechanism)), mechanism.releases)]
+    delta = between(who, "delta", delta, 0.0, 1.0)
+    return _refined(lambda quality, upper: epsilon_bound(parts, delta, quality, upper=upper))
+
+
+def delta_bounds(mechanism: Mechanism, *, epsilon: float) -> Bounds:
+    """A bracket of the mechanism's delta at ``epsilon`` (>= 0); see :func:`epsilon_bounds`."""
+    from pgbb_fast.accountant.pairs import pair_for
+    from pgbb_fast.accountant.pld import delta_bound
+
+    who = "delta_bounds"
+    check_mechanism(who, mechanism)
+    parts = [(pair_for(mechanism, check_noise(who, mechanism)), mechanism.releases)]
+    epsilon = check_epsilon(who, epsilon)
+    return _refined(lambda quality, upper: delta_bound(parts, epsilon, quality, upper=upper), 1e-3)
 
 
 def noise_multiplier(
@@ -111,59 +136,141 @@ def noise_multiplier(
     *,
     epsilon: float,
     delta: float,
-    method: Method = "renyi",
+    method: Method = "pld",
     conversion: Conversion | None = None,
 ) -> float:
-    """A noise multiplier at which the mechanism is (epsilon, delta)-private, the smallest to within 1e-5.
+    """A noise multiplier at which the mechanism is (epsilon, delta)-private.
 
-    The mechanism's own ``noise_multiplier`` is ignored and may be ``None``.  The value returned was itself
-    accounted and found to meet the target.
+    The smallest that the method can show, to within 1e-5 (relative), and at least 1e-4.  The mechanism's own
+    ``noise_multiplier`` is ignored and may be ``None``.  The value returned was itself accounted and found to
+    meet the target.
     """
     who = "noise_multiplier"
     check_mechanism(who, mechanism)
     epsilon = positive(who, "epsilon", epsilon)
     delta = between(who, "delta", delta, 0.0, 1.0)
-    conversion = _check_method(who, method, conversion)
+    conversion = check_method(who, method, conversion)
+    function = epsilon_function(who, mechanism, delta, method, conversion)
+    return _calibrated(who, function, epsilon, first_guess(mechanism, epsilon, delta)).upper
 
-    def excess(log_noise: float) -> float:
-        got = _renyi_epsilon(who, mechanism, math.exp(log_noise), delta, method, conversion)
-        if got == 0.0:
-            return -math.inf
-        return math.log(got / epsilon)
 
-    return math.exp(largest_safe_log(excess, first_guess(mechanism, epsilon, delta), who=who))
+def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: float) -> Bounds:
+    """A bracket of the least noise multiplier for (epsilon, delta); see :func:`epsilon_bounds`.
+
+    At ``lower`` a lower bound of epsilon was found to exceed the target, at ``upper`` an upper bound to meet it.
+    """
+    from pgbb_fast.accountant.pairs import Quality, pair_for
+    from pgbb_fast.accountant.pld import epsilon_bound
+
+    who = "noise_multiplier_bounds"
+    check_mechanism(who, mechanism)
+    epsilon = positive(who, "epsilon", epsilon)
+    delta = between(who, "delta", delta, 0.0, 1.0)
+    quality = Quality().finer()
+
+    def side(upper: bool) -> Callable[[float], float]:
+        return lambda noise: epsilon_bound(
+            [(pair_for(mechanism, noise), mechanism.releases)], delta, quality, upper=upper
+        )
+
+    high = _calibrated(who, side(True), epsilon, first_guess(mechanism, epsilon, delta)).upper
+    low = _calibrated(who, side(False), epsilon, math.log(high) - 1e-4).lower
+    return Bounds(0.0 if low <= LEAST_NOISE else min(low, high), high)
+
+
+def steps(
+    mechanism: Mechanism,
+    *,
+    epsilon: float,
+    delta: float,
+    method: Method = "pld",
+    conversion: Conversion | None = None,
+) -> int:
+    """Steps (replicates) that fit into (epsilon, delta) at the mechanism's noise multiplier; its own are ignored.
+
+    The largest number that the method can show, exactly up to 1,000 and to within 0.1% beyond, at most 10^9.
+    The number returned was itself accounted.  Refuses where not even one fits.
+    """
+    who = "steps"
+    check_mechanism(who, mechanism)
+    noise = check_noise(who, mechanism)
+    epsilon = positive(who, "epsilon", epsilon)
+    delta = between(who, "delta", delta, 0.0, 1.0)
+    conversion = check_method(who, method, conversion)
+
+    def fits(count: int) -> bool:
+        return epsilon_function(who, with_count(mechanism, count), delta, method, conversion)(noise) <= epsilon
+
+    if not fits(1):
+        raise PrivacyError(f"{who}: not even one step fits into epsilon = {epsilon:g}, delta = {delta:g}")
+    low, high = 1, 4
+    while high <= _MOST_STEPS and fits(high):
+        low, high = high, high * 4
+    if high > _MOST_STEPS:
+        return low
+    while high - low > max(1, low // 1000):
+        middle = math.isqrt(low * high) if high > 2 * low else (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return largest_integer(fits, low, high) if high - low > 1 and low < 1000 else low
+
+
+def epsilon_function(
+    who: str, mechanism: Mechanism, delta: float, method: Method, conversion: Conversion
+) -> Callable[[float], float]:
+    """Upper bound of epsilon as a function of the noise multiplier; +inf where there is none."""
+    if method == "pld":
+        from pgbb_fast.accountant.pairs import Quality, pair_for
+        from pgbb_fast.accountant.pld import epsilon_bound
+
+        quality = Quality()
+        return lambda noise: epsilon_bound(
+            [(pair_for(mechanism, noise), mechanism.releases)], delta, quality, upper=True
+        )
+    from pgbb_fast.accountant.moments import composed_moment
+
+    return lambda noise: epsilon_from_moments(
+        lambda order: composed_moment(who, mechanism, noise, order, method), delta, conversion
+    )
 
 
 def first_guess(mechanism: Mechanism, epsilon: float, delta: float) -> float:
     """Logarithm of a noise multiplier of the right size, from a central limit; a starting point, nothing more."""
     if isinstance(mechanism, ResampledGaussian):
         rate, second = mechanism.resample_size / mechanism.n, 0.25
+    elif isinstance(mechanism, BlockedGaussian):
+        rate, c, blocks = float(mechanism.sampling_rate), mechanism.concentration, mechanism.n_blocks
+        second = mechanism.draws_per_release * (c + 1) / (blocks * (blocks * c + 1))
     else:
-        rate = float(mechanism.sampling_rate)
-        second = 1.0
-        if not hasattr(mechanism, "n_blocks"):
-            second = 1.0 if mechanism.adjacency == "replace-one" else 0.25
-        else:
-            c = mechanism.concentration
-            second = mechanism.draws_per_release * (c + 1) / (mechanism.n_blocks * (mechanism.n_blocks * c + 1))
+        rate, second = float(mechanism.sampling_rate), 1.0 if mechanism.adjacency == "replace-one" else 0.25
     tail = math.sqrt(2 * max(0.2, -math.log(delta)))
     mu = math.sqrt(tail * tail + 2 * epsilon) - tail
     return math.log(2 * rate * math.sqrt(mechanism.releases * second) / mu)
 
 
-def check_epsilon(who: str, epsilon: object) -> float:
-    """``epsilon`` as a finite float, at least 0."""
-    number = real(who, "epsilon", epsilon)
-    if not number >= 0:
-        raise DomainError(f"{who}: epsilon must be at least 0, got {number!r}")
-    return number
+def _calibrated(who: str, function: Callable[[float], float], target: float, start: float) -> Bounds:
+    """Neighbouring tested noise multipliers: epsilon above ``target`` at the lower, not above at the upper."""
+
+    def excess(log_noise: float) -> float:
+        got = function(math.exp(log_noise))
+        return math.log(got / target) if got > 0 else -math.inf
+
+    found = bracket_root(excess, start, who=who, low=math.log(LEAST_NOISE), high=math.log(_MOST_NOISE))
+    return Bounds(math.exp(found.bad), math.exp(found.good))
 
 
-def _check_method(who: str, method: Method, conversion: Conversion | None) -> Conversion:
-    one_of(who, "method", method, _METHODS)
-    if conversion is None:
-        return "cks"
-    one_of(who, "conversion", conversion, _CONVERSIONS)
-    if method == "pld":
-        raise DomainError(f"{who}: conversion={conversion!r} belongs to the Renyi methods; method='pld' needs none")
-    return conversion
+def _refined(bound: Callable[..., float], width: float = 3e-4) -> Bounds:
+    """Bracket at increasing quality until it is narrower than ``width`` or four levels have been tried."""
+    from pgbb_fast.accountant.pairs import Quality
+
+    quality = Quality()
+    low, high = 0.0, math.inf
+    for _ in range(4):
+        high = min(high, bound(quality, True))
+        low = max(low, min(bound(quality, False), high))
+        if high - low <= width * high:
+            break
+        quality = quality.finer()
+    return Bounds(low, high)

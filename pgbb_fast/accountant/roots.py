@@ -1,81 +1,91 @@
-"""Root finding for calibration: few evaluations, and a result that was itself evaluated and found safe."""
+"""Root finding for calibration: few evaluations, and ends that were themselves evaluated."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pgbb_fast.errors import PrivacyError
 
 
-def largest_safe_log(
-    value: Callable[[float], float], start: float, *, who: str, tolerance: float = 1e-5, step: float = 0.3
-) -> float:
-    """Least x, to within ``tolerance``, with ``value(x) <= 0`` for a decreasing ``value``; the x returned was tested.
+class Bracket(NamedTuple):
+    """Neighbouring tested points: the target is missed at ``bad`` and met at ``good``."""
 
-    ``x`` is a logarithm.  Bracketing by growing steps, then a safeguarded secant (Illinois) iteration.  Values
-    may be infinite.  Refuses if no bracket is found.
+    bad: float
+    good: float
+
+
+def bracket_root(
+    value: Callable[[float], float],
+    start: float,
+    *,
+    who: str,
+    low: float,
+    high: float,
+    tolerance: float = 1e-5,
+) -> Bracket:
+    """Bracket, to within ``tolerance``, the point from which a decreasing ``value`` is at most 0.
+
+    ``x`` is a logarithm, on which ``value`` falls with a slope of about -1; values may be infinite.  If the target
+    is met even at ``low``, both ends are ``low``; if it is missed even at ``high``, the call is refused.
     """
-    x, fx = start, value(start)
-    direction = 1.0 if fx > 0 else -1.0
-    other, f_other = x, fx
-    size = step
-    for _ in range(80):
-        other = x + direction * size
-        f_other = value(other)
-        if (f_other > 0) != (fx > 0):
+    x = min(max(start, low), high)
+    fx = value(x)
+    good = bad = None
+    size = 0.3
+    while good is None or bad is None:
+        if fx > 0:
+            bad = (x, fx)
+        else:
+            good = (x, fx)
+        if good is not None and bad is not None:
             break
-        x, fx = other, f_other
+        if good is not None and x <= low:
+            return Bracket(low, low)
+        if bad is not None and x >= high:
+            raise PrivacyError(f"{who}: no value between e^{low:.0f} and e^{high:.0f} meets the target")
+        move = 1.1 * abs(fx) + tolerance if math.isfinite(fx) else math.inf
+        step = min(size, move)
         size *= 2
-        if abs(other) > 690:
-            break
-    if (f_other > 0) == (fx > 0):
-        raise PrivacyError(f"{who}: no noise multiplier between e-300 and e300 meets the target; check epsilon and delta")
-    (bad, f_bad), (good, f_good) = ((x, fx), (other, f_other)) if fx > 0 else ((other, f_other), (x, fx))
-    return _illinois(value, bad, f_bad, good, f_good, tolerance)
+        x = min(max(x + math.copysign(step, fx), low), high)
+        fx = value(x)
+    return _illinois(value, bad, good, tolerance)
 
 
 def _illinois(
-    value: Callable[[float], float], bad: float, f_bad: float, good: float, f_good: float, tolerance: float
-) -> float:
-    """Shrink (bad, good] until it is shorter than ``tolerance``; return the tested good end."""
+    value: Callable[[float], float], bad: tuple[float, float], good: tuple[float, float], tolerance: float
+) -> Bracket:
+    (b, f_b), (g, f_g) = bad, good
     last = 0
     for iteration in range(200):
-        width = good - bad
+        width = g - b
         if abs(width) <= tolerance:
             break
-        finite = math.isfinite(f_bad) and math.isfinite(f_good) and f_good < f_bad
-        if finite and iteration % 4 != 3:
-            guess = good - f_good * width / (f_good - f_bad)
-            # aim a little to the good side, so that both ends close in
-            guess += 0.3 * tolerance * math.copysign(1.0, width)
-            inner = 0.05 * tolerance
-            lo, hi = min(bad, good) + inner, max(bad, good) - inner
-            guess = min(max(guess, lo), hi)
+        if math.isfinite(f_b) and math.isfinite(f_g) and f_g < f_b and iteration % 5 != 4:
+            x = g - f_g * width / (f_g - f_b)
+            # past the root by a fraction of the tolerance, on the side of the end that moved last
+            x += math.copysign(0.4 * tolerance, width) * (1.0 if last >= 0 else -1.0)
+            margin = 0.1 * tolerance
+            x = min(max(x, min(b, g) + margin), max(b, g) - margin)
         else:
-            guess = 0.5 * (bad + good)
-        f_guess = value(guess)
-        if f_guess > 0:
-            bad, f_bad = guess, f_guess
-            if last == 1 and math.isfinite(f_good):
-                f_good /= 2
+            x = 0.5 * (b + g)
+        f = value(x)
+        if f > 0:
+            b, f_b = x, f
+            if last == 1:
+                f_g /= 2
             last = 1
         else:
-            good, f_good = guess, f_guess
-            if last == -1 and math.isfinite(f_bad):
-                f_bad /= 2
+            g, f_g = x, f
+            if last == -1:
+                f_b /= 2
             last = -1
-    return good
+    return Bracket(b, g)
 
 
-def largest_integer(fits: Callable[[int], bool], start: int, limit: int) -> int:
-    """Largest integer in [0, limit] with ``fits`` true, for a ``fits`` that is true up to some point; 0 if none."""
-    low, high = 0, max(1, min(start, limit))
-    while fits(high):
-        low = high
-        if high == limit:
-            return limit
-        high = min(2 * high, limit)
+def largest_integer(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """Largest integer in [low, high) at which ``fits`` holds, given that it holds at ``low`` and not at ``high``."""
     while high - low > 1:
         middle = (low + high) // 2
         if fits(middle):

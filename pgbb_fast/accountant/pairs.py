@@ -1,0 +1,192 @@
+"""Worst pairs of distributions of one release: a sketch for tuning, and lattices that bound them.
+
+A pair has one direction when it is symmetric (replace-one) and two otherwise (record removed, record added);
+a direction stays the same through a composition, and the guarantee is the worse of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb_fast.accountant import cells, lattice
+from pgbb_fast.accountant.lattice import Lattice
+from pgbb_fast.accountant.mechanisms import BlockedGaussian, Mechanism, ResampledGaussian, SubsampledGaussian
+from pgbb_fast.accountant.radius import RadiusLaw, lower_nodes, radius_law, upper_nodes
+
+Array = NDArray[np.float64]
+
+_SKETCH_BINS = 24
+_BINOMIAL_TAIL = 1e-85
+_OMITTED = 1e-78      # mass left out of the laws of a release's radius, counted as infinite loss
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How fine: ``tolerance`` for the lattice (about the relative error of epsilon), ``bins`` of the radius."""
+
+    tolerance: float = 1.5e-4
+    bins: int = 160
+
+    def finer(self) -> Quality:
+        """Half the bin width and a quarter of the lattice's error."""
+        return Quality(self.tolerance / 4, self.bins * 2)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Functions of one release's worst pair; ``direction`` is 0 or, where there are two, 1.
+
+    ``sketch(direction, cut)`` gives losses and masses, roughly; ``lengths(cut, quality)`` the largest loss of each
+    node, for the cost; ``build(direction, h, cut, quality, upper)`` a lattice that bounds the pair.  ``cut`` is the
+    mass of each node's upper tail that counts as infinite loss (lower bound: as none).
+    """
+
+    directions: int
+    sketch: Callable[[int, float], tuple[Array, Array]]
+    lengths: Callable[[float, Quality], Array]
+    build: Callable[[int, float, float, Quality, bool], Lattice]
+
+
+def pair_for(mechanism: Mechanism, noise: float) -> Pair:
+    """The worst pair of one release at noise multiplier ``noise``."""
+    if isinstance(mechanism, ResampledGaussian):
+        return _resampled(mechanism, noise)
+    if mechanism.adjacency == "add-remove":
+        return _one_sided(float(mechanism.sampling_rate), 1.0 / noise)
+    return _antipodal(mechanism, noise)
+
+
+def _antipodal(mechanism: BlockedGaussian | SubsampledGaussian, noise: float) -> Pair:
+    q = float(mechanism.sampling_rate)
+
+    def law(bins: int) -> RadiusLaw:
+        return radius_law(mechanism, bins)
+
+    def sketch(direction: int, cut: float) -> tuple[Array, Array]:
+        del direction
+        r, w = upper_nodes(law(_SKETCH_BINS), noise)
+        x, inside = _sketch_points(r, w, cut)
+        r = r[:, None]
+        density = ((1 - q) * np.exp(-x * x / 2) + q * np.exp(-((x - r) ** 2) / 2)) * inside
+        mass = w[:, None] * density / np.maximum(density.sum(axis=1, keepdims=True), 1e-300)
+        return _sorted(cells.largest_loss(r, q, x - r).ravel(), mass.ravel())
+
+    def lengths(cut: float, quality: Quality) -> Array:
+        r, w = upper_nodes(law(quality.bins), noise)
+        reach = cells.node_reach(w, cut)
+        return cells.largest_loss(r[reach > 0], q, reach[reach > 0])
+
+    def build(direction: int, h: float, cut: float, quality: Quality, upper: bool) -> Lattice:
+        del direction
+        if upper:
+            r, w = upper_nodes(law(quality.bins), noise)
+            half = cells.antipodal_cells(r, w, q, h, cut)
+            return lattice.upper_from_half(replace(half, beyond=half.beyond + _OMITTED))
+        r, w = lower_nodes(law(quality.bins), noise)
+        return lattice.lower_from_half(cells.antipodal_cells(r, w, q, h, cut))
+
+    return Pair(1, sketch, lengths, build)
+
+
+def _one_sided(q: float, r: float) -> Pair:
+    log_1q = math.log1p(-q) if q < 1 else -math.inf
+
+    def sketch(direction: int, cut: float) -> tuple[Array, Array]:
+        x = _sketch_points(np.array([r]), np.ones(1), cut)[0][0]
+        density = np.exp(-x * x / 2)
+        loss = np.logaddexp(log_1q, math.log(q) + r * x - r * r / 2)
+        if direction == 0:
+            density = (1 - q) * density + q * np.exp(-((x - r) ** 2) / 2)
+        else:
+            loss = -loss
+        return _sorted(loss, density / density.sum())
+
+    def lengths(cut: float, quality: Quality) -> Array:
+        del quality
+        reach = float(cells.node_reach(np.ones(1), cut)[0])
+        high = float(np.logaddexp(log_1q, math.log(q) + r * (r / 2 + reach)))
+        low = float(np.logaddexp(log_1q, math.log(q) - r * (r / 2 + reach)))
+        return np.array([high, -low])
+
+    def build(direction: int, h: float, cut: float, quality: Quality, upper: bool) -> Lattice:
+        del quality
+        full = cells.one_sided_cells(r, q, h, cut)
+        return (lattice.upper_from_full if upper else lattice.lower_from_full)(full)[direction]
+
+    return Pair(2, sketch, lengths, build)
+
+
+def _resampled(mechanism: ResampledGaussian, noise: float) -> Pair:
+    weight, count = _binomial_positive(mechanism.n, mechanism.resample_size)
+    r = count / noise
+    p = -math.expm1(mechanism.log_exclusion)
+
+    def sketch(direction: int, cut: float) -> tuple[Array, Array]:
+        del direction
+        x, inside = _sketch_points(r, weight, cut)
+        rr = r[:, None]
+        log_p = math.log(p)
+        log_1p = mechanism.log_exclusion
+        loss = np.logaddexp(log_1p, log_p + rr * x - rr * rr / 2)
+        base = np.exp(-x * x / 2)
+        mixed = (1 - p) * base + p * np.exp(-((x - rr) ** 2) / 2)
+        total = base.sum(axis=1, keepdims=True)
+        up = np.where(loss > 0, mixed * inside, 0.0) * weight[:, None] / total
+        down = np.where(loss > 0, base * inside, 0.0) * weight[:, None] / total
+        rest = max(0.0, 1.0 - float(up.sum()) - float(down.sum()))
+        losses = np.concatenate((loss.ravel(), -loss.ravel(), [0.0]))
+        mass = np.concatenate((up.ravel(), down.ravel(), [rest]))
+        return _sorted(losses, mass / mass.sum())
+
+    def lengths(cut: float, quality: Quality) -> Array:
+        del quality
+        reach = cells.node_reach(weight, cut)
+        top = np.logaddexp(mechanism.log_exclusion, math.log(p) + r * (r / 2 + reach))
+        return np.maximum(top[reach > 0], 0.0)
+
+    def build(direction: int, h: float, cut: float, quality: Quality, upper: bool) -> Lattice:
+        del direction, quality
+        half = cells.resampled_cells(r, weight, p, h, cut)
+        half = replace(half, beyond=half.beyond + _OMITTED)
+        return lattice.upper_from_half(half) if upper else lattice.lower_from_half(half)
+
+    return Pair(1, sketch, lengths, build)
+
+
+def _binomial_positive(n: int, m: int) -> tuple[Array, Array]:
+    """P(i | i >= 1), i ~ Binomial(m, 1/n), and i, for all i but tails of at most 1e-78 in all (``_OMITTED``)."""
+    log_q, log_1q = -math.log(n), math.log1p(-1.0 / n)
+    centre = m / n
+    span = 20 * math.sqrt(centre) + 100
+    i = np.arange(max(1, math.floor(centre - span)), min(m, math.ceil(centre + span)) + 1.0)
+    from scipy.special import gammaln
+
+    log = gammaln(m + 1.0) - gammaln(i + 1) - gammaln(m - i + 1) + i * log_q + (m - i) * log_1q
+    mass = np.exp(log - math.log(-math.expm1(m * log_1q)))
+    keep = mass > _BINOMIAL_TAIL
+    i, mass = i[keep], mass[keep]
+    mass = mass * (1 + 1e-15 * m * (1 + math.log(m + 1.0)))
+    excess = float(mass.sum()) - 1.0
+    if excess > 0:
+        mass[0] = max(mass[0] - excess, 0.0)
+    else:
+        mass[-1] -= excess
+    return mass, i
+
+
+def _sketch_points(r: Array, weight: Array, cut: float) -> tuple[Array, Array]:
+    """x covering N(0,1) and every N(r,1), at most 0.3 apart, and which of them are within each node's reach."""
+    reach = cells.node_reach(weight, cut)
+    top = min(float((r + reach)[reach > 0].max(initial=1.0)), 200.0)
+    x = 0.3 * (np.arange(-27, math.ceil(top / 0.3)) + 0.5)[None, :] + np.zeros((len(r), 1))
+    return x, ((x <= (r + reach)[:, None]) & (reach > 0)[:, None]).astype(np.float64)
+
+
+def _sorted(loss: Array, mass: Array) -> tuple[Array, Array]:
+    order = np.argsort(loss)
+    return loss[order], mass[order]
