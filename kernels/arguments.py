@@ -3,25 +3,47 @@
 Shapes: n records, p features, S blocks, K draws of theta in R^d.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+NO_STARTS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+NO_MAP: NDArray[np.float32] = np.empty((0, 2), dtype=np.float32)
+
 
 class Records(NamedTuple):
-    """The data.  ``x`` (n, p) float32 in [-1, 1]; ``y`` (n,) float32; ``block`` (n,) int32 in 0..S, S: takes no part."""
+    """The data: n records of p features and a response, in any of several layouts.
 
-    x: NDArray[np.float32]
-    y: NDArray[np.float32]
-    block: NDArray[np.int32]
+    Attributes
+    ----------
+    x : (n, p) or (n, p + 1), C-contiguous; float32, float64, int8, int16, int32, uint8 or uint16
+        Features.  With one column more than theta has slopes the last one is the response, next to its features in
+        memory, and ``y`` is empty.
+    y : (n,), the same types
+        Response; unused by the losses of a location.
+    block : (n,) integers
+        The record's block 0..S - 1, or S: takes no part.  Unused with ``starts``.
+    starts : (S + 2,) int64, optional
+        For records in block order: those of block b are starts[b] .. starts[b + 1] - 1, starts[0] = 0 and
+        starts[S + 1] = n.
+    map : (p + 1, 2) float32, optional
+        Public affine map of the stored numbers: column j stands for clip(map[j, 0] * x + map[j, 1], -1, 1), the last
+        row is y's.  Without it the stored numbers are the records.
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    block: NDArray[Any]
+    starts: NDArray[np.int64] = NO_STARTS
+    map: NDArray[np.float32] = NO_MAP
 
 
 class Draws(NamedTuple):
     """Public inputs of one step.
 
-    ``theta`` (K, d) float64, laid out (intercept if any, p slopes, scale if any); ``weights`` (K, S + 1) float64,
-    the Dirichlet draws with a last column of zeros; ``constants`` (K, 2) float64, the loss's two constants.
+    ``theta`` (K, d) float64, laid out (intercept if any, p slopes, scale if any); ``weights`` (K, S + 1) float64 in
+    [0, 1], the Dirichlet draws with a last column of zeros; ``constants`` (K, 2) float64, the loss's two constants.
     """
 
     theta: NDArray[np.float64]
@@ -30,8 +52,8 @@ class Draws(NamedTuple):
 
 
 class Mechanism(NamedTuple):
-    """``clip`` > 0, bound of one record's gradient; ``threshold``: a record is drawn if its 32-bit word is below it
-    (0..2^32, inclusion probability threshold / 2^32 exactly); ``noise_multiplier`` = sigma n_S / clip >= 0."""
+    """``clip`` > 0, bound of one record's gradient; ``threshold``: a record is drawn with probability at most
+    threshold / 2^32 (0..2^32; ``scalar.sampling`` says how); ``noise_multiplier`` = sigma n_S / clip >= 0."""
 
     clip: float
     threshold: int

@@ -16,8 +16,8 @@ WORD = 2**32
 
 
 def sampling_threshold(who: str, rate: float) -> int:
-    """The largest t with t / 2^32 <= ``rate``: records are drawn with probability t / 2^32 exactly, and t / 2^32 is
-    what the accountant is told."""
+    """The largest t with t / 2^32 <= ``rate``: records are drawn with probability at most t / 2^32, and less by at most
+    one part in 2^25 (``kernels.scalar.sampling``); t / 2^32 is what the accountant is told."""
     threshold = math.floor(rate * WORD)
     if threshold < 1:
         raise DomainError(f"{who}: sampling_rate must be at least 2^-32, got {rate!r}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import config
 
 
@@ -39,13 +40,25 @@ def specialise(template: Callable[..., Any], name: str, **bindings: object) -> t
     return special
 
 
+def single(template: Callable[..., Any], **bindings: object) -> types.FunctionType:
+    """``template`` with the numbers among its global names in single precision, and ``bindings``."""
+    numbers = {name: np.float32(value) for name, value in template.__globals__.items() if type(value) is float}
+    return specialise(template, "single", **{**numbers, **bindings})
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``numba.njit`` for a part of a kernel: always inlined, division by zero as in IEEE 754."""
+    return numba.njit(function, error_model="numpy", forceinline=True)  # type: ignore[no-any-return]
+
+
 def compiled(function: Callable[..., Any], parallel: bool = False) -> Callable[..., Any]:
     """``numba.njit`` with the cache above; ``nogil``, so that other threads go on."""
+    options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy"}
     previous = config.CACHE_DIR
     try:
         config.CACHE_DIR = cache_folder()
-        return numba.njit(function, parallel=parallel, nogil=True, cache=True)  # type: ignore[no-any-return]
+        return numba.njit(function, cache=True, **options)  # type: ignore[no-any-return]
     except (OSError, RuntimeError):     # Numba's words for "no locator": the folder can't be made or written
-        return numba.njit(function, parallel=parallel, nogil=True)  # type: ignore[no-any-return]
+        return numba.njit(function, **options)  # type: ignore[no-any-return]
     finally:
         config.CACHE_DIR = previous

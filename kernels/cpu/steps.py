@@ -1,5 +1,6 @@
 """The fused step on the CPU: sample, gather, residuals of K draws, slope, clip, weight, exact integer sums, noise."""
 
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -9,108 +10,221 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
-from pgbb_fast.kernels.cpu import formulas
-from pgbb_fast.kernels.cpu.compile import compiled, specialise
-from pgbb_fast.kernels.cpu.formulas import block_of, clip_factor, normal_pair, to_grid
-from pgbb_fast.kernels.scalar.clip import GRID
-from pgbb_fast.kernels.scalar.random import NORMALS, PURPOSE_NOISE, PURPOSE_SAMPLE, WORDS
+from pgbb_fast.kernels.cpu import formulas, sampling, tile
+from pgbb_fast.kernels.cpu.compile import compiled, inlined, single, specialise
+from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, weight_exponent
+from pgbb_fast.kernels.cpu.intrinsics import at, prefetch, put
+from pgbb_fast.kernels.cpu.sampling import (
+    BATCH,
+    CHUNK_COUNTER,
+    GAPS,
+    LANES,
+    mask,
+    measure,
+    random_lanes,
+    skip,
+    whole,
+)
+from pgbb_fast.kernels.cpu.threads import run
+from pgbb_fast.kernels.cpu.tile import PAD, TILE, decode, load, load_response, tile_rows
+from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
+from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
+from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
-CHUNK = 4096        # records a thread takes at once, a multiple of WORDS
-ALL = 2**32         # threshold that takes every record
+LAG = 2 * TILE              # sampled records that wait while their cache lines are on the way
+QUEUE = LAG + TILE + BATCH  # most records that wait
+UNROLLED = 16               # up to as many features get a kernel of their own
+SERIAL = 40_000             # records x draws x features below which one thread is faster than two
 
-# bound by ``specialise`` for each loss
-slope: Any = None
+F32, I64 = np.float32, np.int64
+constants: Any = None
+add_tile: Any = None
 has_scale = False
 
 
-def _regression_record(i, intercept, records, draws, clip, total):  # type: ignore[no-untyped-def]
-    """Add record ``i``'s clipped, weighted gradients to ``total`` (K, d)."""
-    x, y = records.x[i], np.float64(records.y[i])
-    theta, block = draws.theta, records.block[i]
-    p, last = x.size, theta.shape[1] - 1
-    first = 1 if intercept else 0
-    squared = np.float64(first)
-    for j in range(p):
-        squared += np.float64(x[j]) * np.float64(x[j])
-    for k in range(theta.shape[0]):
-        eta = theta[k, 0] if intercept else 0.0
-        for j in range(p):
-            eta += theta[k, first + j] * np.float64(x[j])
-        scale = theta[k, last] if has_scale else 1.0
-        by_eta, by_scale = slope(y, eta, scale, draws.constants[k, 0], draws.constants[k, 1])
-        factor = clip_factor(by_eta * by_eta * squared + by_scale * by_scale, clip)
-        weight = factor * draws.weights[k, block] / clip
-        by_eta *= weight
-        if intercept:
-            total[k, 0] += to_grid(by_eta)
-        for j in range(p):
-            total[k, first + j] += to_grid(by_eta * np.float64(x[j]))
-        if has_scale:
-            total[k, last] += to_grid(by_scale * weight)
+def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any) -> None:
+    """Round the public inputs to single precision: for each draw theta, three constants, weights on the draw's grid."""
+    d, blocks = draws_theta.shape[1], weights.shape[1]
+    width = d + 3 + blocks
+    for k in range(draws_theta.shape[0]):
+        place = k * width
+        for j in range(d):
+            put(public, place + j, F32(draws_theta[k, j]))
+        a, b, c = constants(draws_theta[k, d - 1], pairs[k, 0], pairs[k, 1])
+        put(public, place + d, F32(a))
+        put(public, place + d + 1, F32(b))
+        put(public, place + d + 2, F32(c))
+        largest = 0.0
+        for s in range(blocks):
+            largest = max(largest, weights[k, s])
+        exponent = weight_exponent(largest)
+        put(shift, k, I64(MOST_EXPONENT - exponent))
+        for s in range(blocks):
+            put(public, place + d + 3 + s, F32(grid_weight(weights[k, s], exponent)))
 
 
-def _location_record(i, intercept, records, draws, clip, total):  # type: ignore[no-untyped-def]
-    """As :func:`_regression_record` for the losses of a location; ``intercept`` has no meaning here."""
-    x, theta, block = records.x[i], draws.theta, records.block[i]
-    for k in range(theta.shape[0]):
-        squared = 0.0
-        for j in range(x.size):
-            g = slope(theta[k, j], np.float64(x[j]))
-            squared += g * g
-        weight = clip_factor(squared, clip) * draws.weights[k, block] / clip
-        for j in range(x.size):
-            total[k, j] += to_grid(weight * slope(theta[k, j], np.float64(x[j])))
+def _process(
+    hits: Any, m: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any, intercept: Any, K: Any,
+    public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any, total: Any,
+) -> None:  # fmt: skip
+    """Gather the records ``hits`` (m of them, ascending) into a tile and add their terms to ``total``."""
+    full = (m + PAD - 1) // PAD * PAD
+    for i in range(m, full):
+        put(hits, i, at(hits, m - 1))
+    columns = x.shape[1]
+    packed = y.size == 0
+    load(x, hits, full, values)
+    if not packed:
+        load_response(y, p, hits, full, values)
+    if table.size > 0:
+        decode(table, columns if packed else columns + 1, full, values)
+    uniform = -1
+    if starts.size > 0:
+        low, high = 0, starts.size - 2
+        first = at(hits, 0)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if at(starts, middle) <= first:
+                low = middle
+            else:
+                high = middle - 1
+        if at(hits, m - 1) < at(starts, low + 1):
+            uniform = low
+        else:
+            for i in range(full):
+                while at(hits, i) >= at(starts, low + 1):
+                    low += 1
+                put(blocks, i, np.int32(low))
+    else:
+        for i in range(full):
+            put(blocks, i, np.int32(at(block, at(hits, i))))
+    add_tile(
+        intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, total
+    )
 
 
-add_record: Any = None
+process: Any = None
+publish: Any = None
+regression = True
 
 
-def _sums(intercept, records, draws, mechanism, stream, groups):  # type: ignore[no-untyped-def]
-    """(K, d) int64: sums over the minibatch, chunks of records shared among threads."""
-    n = records.block.size
-    chunks = (n + CHUNK - 1) // CHUNK
-    partial = np.zeros((groups, draws.theta.shape[0], draws.theta.shape[1]), dtype=np.int64)
-    for group in numba.prange(groups):
-        words = np.empty(WORDS, dtype=np.int64)
-        total = partial[group]
-        for i in range(group * chunks // groups * CHUNK, min(n, (group + 1) * chunks // groups * CHUNK)):
-            if mechanism.threshold < ALL:
-                if i % WORDS == 0:
-                    block_of(stream.key, PURPOSE_SAMPLE, stream.step, i // WORDS, words)
-                if words[i % WORDS] >= mechanism.threshold:
-                    continue
-            add_record(i, intercept, records, draws, mechanism.clip, total)
-    return partial.sum(axis=0)
-
-
-def _add_noise(grid, mechanism, stream):  # type: ignore[no-untyped-def]
-    """Add the Gaussian perturbation, rounded to the grid, to ``grid`` (K, d) in place."""
-    words = np.empty(WORDS, dtype=np.int64)
-    flat = grid.reshape(-1)
-    sigma = mechanism.noise_multiplier * GRID
-    for j in range(0, flat.size, 2):
-        if j % NORMALS == 0:
-            block_of(stream.key, PURPOSE_NOISE, stream.step, j // NORMALS, words)
-        a, b = normal_pair(words, j % NORMALS // 2 * 5)
-        flat[j] += np.int64(np.rint(sigma * a))
-        if j + 1 < flat.size:
-            flat[j + 1] += np.int64(np.rint(sigma * b))
+def _share(
+    group: Any, groups: Any, intercept: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, theta: Any,
+    weights: Any, pairs: Any, clip: Any, threshold: Any, inverse_log: Any, limit: Any, bits: Any, key: Any, step: Any,
+    public: Any, shift: Any, values: Any, queue: Any, blocks: Any, words: Any, gaps: Any, total: Any,
+) -> None:  # fmt: skip
+    """Sums over the minibatch's records in one group's share of the data, in ``total`` (at least K d)."""
+    n, (K, d) = x.shape[0], theta.shape
+    p = d - (1 if has_scale else 0) - (1 if intercept and regression else 0)
+    publish(theta, weights, pairs, public, shift)
+    width, inverse, longest = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p))
+    for i in range(K * d):
+        put(total, i, I64(0))
+    everything, skipping = threshold >= ALL, bits > 0
+    size = I64(1) << bits if skipping else I64(BATCH)
+    lag = I64(0 if everything else LAG)
+    units = (n + size - 1) // size
+    unit, last = group * units // groups, (group + 1) * units // groups
+    record, end, index, m = I64(0), I64(0), I64(0), I64(0)
+    while unit < last or record < end or m > 0:
+        before = m
+        if unit < last or record < end:
+            if record >= end:
+                record, end, index = unit * size, min(n, (unit + 1) * size), unit << CHUNK_COUNTER
+                unit += 1
+            if everything:
+                m, record = whole(record, end, queue, m), end
+            else:
+                purpose = I64(PURPOSE_SKIP if skipping else PURPOSE_SAMPLE)
+                random_lanes(key, purpose, step, index if skipping else record // WORDS, words)
+                if skipping:
+                    measure(words, inverse_log, limit, gaps)
+                    index += LANES
+                    m, record = skip(gaps, record, end, I64(limit), queue, m)
+                else:
+                    m, record = mask(words, record, end, threshold, queue, m), end
+                for i in range(before, m):
+                    prefetch(x, at(queue, i) * x.shape[1])
+                    if y.size > 0:
+                        prefetch(y, at(queue, i))
+                    if starts.size == 0:
+                        prefetch(block, at(queue, i))
+        done = unit >= last and record >= end
+        while m >= lag + TILE or (done and m > 0):
+            part = min(m, I64(TILE))
+            process(queue, part, x, y, block, starts, table, p, intercept, K, public, width, inverse, longest, shift,
+                    blocks, values, total)  # fmt: skip
+            m -= part
+            for i in range(m):
+                put(queue, i, at(queue, i + part))
 
 
 @cache
-def _sums_for(loss: str) -> Callable[..., Any]:
-    """The compiled loop of one loss."""
-    if loss in formulas.REGRESSION_SLOPES:
-        record, found = _regression_record, formulas.REGRESSION_SLOPES[loss]
-    else:
-        record, found = _location_record, formulas.LOCATION_SLOPES[loss]
-    special = specialise(record, loss, slope=found, has_scale=loss in formulas.WITH_SCALE)
-    return compiled(specialise(_sums, loss, add_record=numba.njit(special)), parallel=True)
+def _kernel(loss: str, p: int) -> Callable[..., Any]:
+    """The compiled sums of one loss for p features (0: any number)."""
+    regression = loss in formulas.SINGLE_SLOPES
+    scale = loss in formulas.WITH_SCALE
+    slope = formulas.SINGLE_SLOPES[loss] if regression else formulas.LOCATION_SLOPES[loss]
+    name = f"{loss}_{p}"
+    bound: dict[str, Any] = {"P": p, "slope": slope, "has_scale": scale, "regression": regression}
+
+    def part(template: Callable[..., Any], **more: Any) -> Any:
+        return inlined(specialise(single(template), name, **bound, **more))
+
+    squares, coefficients = part(tile._squares), part(tile._coefficients)
+    body = tile.regression_tile if regression else tile.location_tile
+    process = part(_process, add_tile=part(body, squares=squares, coefficients=coefficients))
+    publish = numba.njit(specialise(_publish, name, constants=formulas.CONSTANTS[loss]), error_model="numpy")
+    return compiled(specialise(_share, name, process=process, publish=publish, **bound))
 
 
 @cache
 def _noise() -> Callable[..., Any]:
-    return compiled(_add_noise)
+    return compiled(sampling.add_noise)
+
+
+class _Scratch(threading.local):
+    """Working memory of the calling thread, kept from step to step."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[int, int, int, int], list[tuple[NDArray[Any], ...]]] = {}
+
+    def get(self, groups: int, K: int, d: int, S: int) -> list[tuple[NDArray[Any], ...]]:
+        """For each group of records: public, shift, values, queue, blocks, words, gaps, total."""
+        found = self.made.get((groups, K, d, S))
+        if found is None:
+            if len(self.made) > 16:
+                self.made.clear()
+            found = self.made[groups, K, d, S] = [
+                (
+                    np.zeros(K * (d + 3 + S + 1), dtype=np.float32),
+                    np.zeros(K, dtype=np.int64),
+                    _aligned(tile_rows(d) * tile.STRIDE),
+                    np.zeros(QUEUE, dtype=np.int64),
+                    np.zeros(TILE, dtype=np.int32),
+                    np.zeros(BATCH, dtype=np.uint32),
+                    np.zeros(GAPS, dtype=np.int64),
+                    np.zeros(K * d, dtype=np.int64),
+                )
+                for _ in range(groups)
+            ]
+        return found
+
+
+def _aligned(size: int) -> NDArray[np.float32]:
+    """Single-precision numbers that start on a cache line."""
+    room = np.zeros(size + 16, dtype=np.float32)
+    start = -room.ctypes.data % 64 // 4
+    return room[start : start + size]
+
+
+_scratch = _Scratch()
+
+
+@cache
+def _sampling(threshold: int) -> tuple[float, float, int]:
+    """1 / l, the longest gap and the bits of a chunk; zeros without skips."""
+    return (*skip_constants(threshold), chunk_bits(threshold)) if by_skips(threshold) else (0.0, 0.0, 0)
 
 
 def gradient_sums(
@@ -118,9 +232,30 @@ def gradient_sums(
 ) -> NDArray[np.int64]:
     """The sums without noise, (K, d) int64 in units of C / (n_S 2^32); same contract as ``reference.regression_step``
     and ``reference.location_step``.  Not a release: for tests, benchmarks and :func:`noisy_gradient`."""
-    groups = 4 * numba.get_num_threads()
-    out: NDArray[np.int64] = _sums_for(loss)(intercept, records, draws, mechanism, stream, groups)
-    return out
+    K, d = draws.theta.shape
+    x, n = records.x, len(records.x)
+    threshold = mechanism.threshold
+    regression = loss in formulas.SINGLE_SLOPES
+    p = d - intercept - (loss in formulas.WITH_SCALE) if regression else d
+    y = records.y if regression else records.y[:0]
+    if not x.flags.c_contiguous or x.shape[1] != p + (regression and y.size == 0):
+        raise ValueError(f"{loss}: records.x must be C-contiguous with {p} features, got shape {x.shape}")
+    work = n * (threshold / ALL) * K * (p + 2)
+    groups = 1 if work < SERIAL else numba.get_num_threads()
+    kernel, constants = _kernel(loss, p if p <= UNROLLED else 0), _sampling(threshold)
+    scratch = _scratch.get(groups, K, d, draws.weights.shape[1] - 1)
+    jobs = [
+        (
+            group, groups, intercept, x, y, records.block, records.starts, records.map, draws.theta, draws.weights,
+            draws.constants, mechanism.clip, threshold, *constants, stream.key, stream.step, *scratch[group],
+        )
+        for group in range(groups)
+    ]  # fmt: skip
+    run(kernel, jobs)
+    total: NDArray[np.int64] = scratch[0][-1].copy()
+    for memory in scratch[1:]:
+        total += memory[-1]
+    return total.reshape(K, d)
 
 
 def noisy_gradient(
@@ -128,5 +263,5 @@ def noisy_gradient(
 ) -> NDArray[np.int64]:
     """One release: :func:`gradient_sums` plus the Gaussian perturbation, whatever the minibatch (an empty one too)."""
     grid = gradient_sums(loss, intercept, records, draws, mechanism, stream)
-    _noise()(grid, mechanism, stream)
+    _noise()(grid, mechanism.noise_multiplier, stream.key, stream.step)
     return grid

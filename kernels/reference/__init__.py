@@ -1,17 +1,18 @@
 """The specification: obvious NumPy, slow and in one place.  Change this first, then the compiled kernels."""
 
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES
-from pgbb_fast.kernels.reference.random import normals, sampled, words
+from pgbb_fast.kernels.reference.random import normals, words
+from pgbb_fast.kernels.reference.sampling import minibatch
 from pgbb_fast.kernels.reference.steps import location_step, noise, regression_step, release
 
 __all__ = [
     "LOCATION_SLOPES",
     "REGRESSION_SLOPES",
     "location_step",
+    "minibatch",
     "noise",
     "normals",
     "regression_step",
     "release",
-    "sampled",
     "words",
 ]

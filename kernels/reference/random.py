@@ -1,4 +1,4 @@
-"""ChaCha20 (RFC 8439) over whole arrays of counters, and the samples and normals made of it."""
+"""ChaCha20 (RFC 8439) over whole arrays of counters, and the normals made of it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,6 @@ def words(key: NDArray[np.int64], purpose: int, step: int, index: NDArray[np.int
         for column in range(4):
             _quarter(s, column, 4 + (column + 1) % 4, 8 + (column + 2) % 4, 12 + (column + 3) % 4)
     return (s + start).T
-
-
-def sampled(key: NDArray[np.int64], step: int, n: int, threshold: int) -> NDArray[np.bool_]:
-    """Which of n records are in the minibatch: record i if word i % 16 of block i // 16 lies below ``threshold``."""
-    blocks = np.arange(-(-n // 16), dtype=np.int64)
-    return words(key, 1, step, blocks).reshape(-1)[:n].astype(np.int64) < threshold
 
 
 def normals(key: NDArray[np.int64], step: int, count: int) -> NDArray[np.float64]:

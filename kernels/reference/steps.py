@@ -5,29 +5,56 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES, WITH_SCALE
-from pgbb_fast.kernels.reference.random import normals, sampled
+from pgbb_fast.kernels.reference.random import normals
+from pgbb_fast.kernels.reference.sampling import minibatch
 
+Floats = NDArray[np.float64]
 GRID = 2.0**32
-SAFE = 1.0 - 2.0**-40
+TERM = 2.0**22
 
 
-def _grid_sum(gradient: NDArray[np.float64], weight: NDArray[np.float64], clip: float) -> NDArray[np.int64]:
-    """Sum over records of weight * clip_C(gradient) / C, each term truncated toward zero to a multiple of 2^-32."""
+def exponent(weights: NDArray[np.float64]) -> int:
+    """e in 0..10 with 2^-e >= every weight, and the largest such e."""
+    return max(e for e in range(11) if e == 0 or weights.max() < 2.0**-e)
+
+
+def _grid_sum(gradient: Floats, weight: Floats, clip: float, p: int, e: int) -> NDArray[np.int64]:
+    """Sum over records of weight * clip_C(gradient) / C, each term truncated toward zero to a multiple of 2^-(22 + e)
+    and the sum given in multiples of 2^-32.  The bound is that of ``scalar.clip``, C (1 - (p + 16) 2^-24)."""
+    limit = clip * (1 - (p + 16) * 2.0**-24)
     norm = np.sqrt((gradient**2).sum(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
-        factor = np.where(norm > clip * SAFE, clip * SAFE / norm, 1.0)
+        factor = np.where(norm > limit, limit / norm, 1.0)
         term = gradient * (factor * weight / clip)[:, None]
     term[~np.isfinite(norm)] = 0.0
-    return np.asarray(np.trunc(term * GRID).astype(np.int64).sum(axis=0))
+    return np.asarray(np.trunc(term * TERM * 2.0**e).astype(np.int64).sum(axis=0) << (10 - e))
+
+
+def decoded(records: Records, p: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """(x, y, block) whatever the layout; records whose features are beyond 2^50 in norm, or not finite, become nan."""
+    x = records.x[:, :p].astype(np.float64)
+    y = (records.y if records.y.size else records.x[:, -1]).astype(np.float64)
+    if records.map.size:
+        slope, offset = records.map.astype(np.float64).T
+        x = np.clip(slope[:p] * x + offset[:p], -1, 1)
+        y = np.clip(slope[-1] * y + offset[-1], -1, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        x[~((x**2).sum(axis=1) <= 2.0**100)] = np.nan
+    if records.starts.size:
+        block = np.repeat(np.arange(records.starts.size - 1), np.diff(records.starts))
+    else:
+        block = records.block.astype(np.int64)
+    return x, y, block
 
 
 def regression_step(
     loss: str, intercept: bool, records: Records, draws: Draws, mechanism: Mechanism, stream: Stream
 ) -> NDArray[np.int64]:
     """Sums of clipped, weighted gradients over the minibatch, without noise: (K, d) int64, units C / (n_S 2^32)."""
-    n = len(records.y)
-    take = sampled(stream.key, stream.step, n, mechanism.threshold)
-    x, y, block = records.x[take].astype(np.float64), records.y[take].astype(np.float64), records.block[take]
+    p = draws.theta.shape[1] - intercept - (loss in WITH_SCALE)
+    take = minibatch(stream.key, stream.step, len(records.x), mechanism.threshold)
+    x, y, block = decoded(records, p)
+    x, y, block = x[take], y[take], block[take]
     design = np.column_stack([np.ones(len(y)), x]) if intercept else x
     out = np.zeros(draws.theta.shape, dtype=np.int64)
     for k, theta in enumerate(draws.theta):
@@ -37,7 +64,7 @@ def regression_step(
         gradient = slope[:, None] * design
         if loss in WITH_SCALE:
             gradient = np.column_stack([gradient, slope_scale])
-        out[k] = _grid_sum(gradient, draws.weights[k, block], mechanism.clip)
+        out[k] = _grid_sum(gradient, draws.weights[k, block], mechanism.clip, p, exponent(draws.weights[k]))
     return out
 
 
@@ -45,11 +72,14 @@ def location_step(
     loss: str, records: Records, draws: Draws, mechanism: Mechanism, stream: Stream
 ) -> NDArray[np.int64]:
     """As :func:`regression_step` for the losses of a location: theta and x in R^d, ``records.y`` unused."""
-    take = sampled(stream.key, stream.step, len(records.x), mechanism.threshold)
-    x, block = records.x[take].astype(np.float64), records.block[take]
+    p = draws.theta.shape[1]
+    take = minibatch(stream.key, stream.step, len(records.x), mechanism.threshold)
+    x, _, block = decoded(records, p)
     out = np.zeros(draws.theta.shape, dtype=np.int64)
     for k, theta in enumerate(draws.theta):
-        out[k] = _grid_sum(LOCATION_SLOPES[loss](theta, x), draws.weights[k, block], mechanism.clip)
+        gradient = LOCATION_SLOPES[loss](theta, x[take])
+        weight = draws.weights[k, block[take]]
+        out[k] = _grid_sum(gradient, weight, mechanism.clip, p, exponent(draws.weights[k]))
     return out
 
 

@@ -1,31 +1,56 @@
 """Clipping, and the fixed-point grid on which gradients are summed.
 
 Floating-point sums have a sensitivity of their own, larger than the real one (Casacuberta, Shoemate, Vadhan and
-Wagaman 2022).  Here each clipped, weighted coordinate is truncated *toward zero* to an integer multiple of
-C 2^-32 and the integers are added exactly.  Truncation never lengthens a vector and integer sums are exact and
-commutative, so replacing one record changes the sum by at most 2 u C / n_S, as in exact arithmetic, and the sum
+Wagaman 2022).  Here each clipped, weighted coordinate is truncated *toward zero* to an integer and the integers are
+added exactly: replacing one record changes the sum by at most 2 u C / n_S, as in exact arithmetic, and the sum
 doesn't depend on the order of the records, the number of threads or the device.
+
+Units.  Draw k has a public exponent ``e`` (:func:`weight_exponent`), 2^-e >= its largest weight.  A record's term is
+an integer in units of C 2^-(22 + e) / n_S; the total, shifted left by 10 - e, is in units of C 2^-32 / n_S.
+
+Proof, in single precision (v = 2^-24, every operation rounded once).  A record's gradient in units of C is
+(a, a x_1, ..., a x_p, b) with ``a``, ``b`` the *computed* slopes times the computed 1/C.  Let N be its exact norm and
+s the computed square, fma(a a, q, b b), q = 1 + x_1^2 + ... + x_p^2 by p fused steps: N^2 <= s (1 + (p + 5) v) to
+first order.  No bound rests on underflow: q above 2^100 counts as zero, so N >= 1/2 needs a^2 or b^2 >= 2^-103.
+The factor f is 1 if s <= L^2, else L / sqrt(s) (two roundings), so f N <= L (1 + (p/2 + 5) v).  The terms are
+trunc(fl(fl(fl(a f) W) x_j)), W = fl(u 2^(22 + e)): four more roundings, and truncation shortens.  Their norm is at most
+u 2^(22 + e) L (1 + (p/2 + 9) v) <= u 2^(22 + e) with L = 1 - (p + 16) v, whose slack swallows the second order for
+p <= 2^14.  Hence also |term| <= 2^22, and 511 terms can be added in 32 bits.  A record whose s is nan or infinite
+counts as zero.
 """
 
 import math
 
 GRID_BITS = 32
 GRID = 2.0**GRID_BITS
-SAFE = 1.0 - 2.0**-40   # swallows the rounding of the norm and of the products, for up to 4,096 coordinates
+TERM_BITS = 22          # of one record's term, before the draw's exponent
+MOST_EXPONENT = GRID_BITS - TERM_BITS
+MOST_SQUARE = 2.0**100  # of the features' squared norm
+INFINITY = math.inf
+ONE = 1.0
+ZERO = 0.0
 
 
-def clip_factor(squared_norm: float, bound: float) -> float:
-    """f with ``f * norm <= bound * SAFE``, f <= 1; a gradient that isn't finite counts as zero."""
-    limit = bound * SAFE
-    if squared_norm <= limit * limit:
-        return 1.0
-    if squared_norm < math.inf:
-        return limit / math.sqrt(squared_norm)
+def clip_limit(p: int) -> float:
+    """L for p features: what "norm at most C" means in units of C, a multiple of 2^-24."""
+    return 1.0 - (p + 16) * 2.0**-24
+
+
+def weight_exponent(largest: float) -> int:
+    """e in 0..10 with 2^-e >= ``largest``, the largest weight of a draw (public)."""
+    exponent = -math.frexp(largest)[1]
+    return min(max(exponent, 0), MOST_EXPONENT)
+
+
+def grid_weight(u: float, exponent: int) -> float:
+    """u 2^(22 + e); what isn't a weight (outside [0, 1], nan) counts as zero."""
+    if 0.0 <= u <= 1.0:
+        return u * 2.0 ** (TERM_BITS + exponent)
     return 0.0
 
 
-def to_grid(value: float) -> int:
-    """``value`` (in units of the clipping bound) toward zero on the grid of 2^-32; nan and inf give zero."""
-    if -1.0 <= value <= 1.0:
-        return int(value * GRID)
-    return 0
+def clip_factor(squared: float, limit: float) -> float:
+    """f with ``f * sqrt(squared) <= limit`` up to two roundings, f <= 1; for a finite square."""
+    if squared <= limit * limit:
+        return ONE
+    return limit / math.sqrt(squared)

@@ -1,64 +1,80 @@
 """Slopes of the losses, one record at a time.
 
-A regression slope is ``f(y, eta, scale, a, b) -> (d loss/d eta, d loss/d scale)`` with ``eta = x'beta`` and two
-constants; a location slope is ``f(theta_j, x_j) -> d loss/d theta_j``.  Bounds on them are proved beside the
-names users see, in ``pgbb_fast.losses``.
+A regression slope is ``f(y, eta, a, b, c) -> (d loss/d eta, d loss/d scale)`` with ``eta = x'beta``; its three
+constants come from ``CONSTANTS[name](scale, first, second)``: once for each draw, from theta's scale and the loss's
+own two constants, all public.  A location slope is ``f(theta_j, x_j) -> d loss/d theta_j``.  Bounds on them are
+proved beside the names users see, in ``pgbb_fast.losses``.  Numbers have names here because the devices bind them
+to single precision.
 """
 
-import math
+from pgbb_fast.kernels.scalar.arithmetic import fma
+from pgbb_fast.kernels.scalar.smooth import half_logistic, half_normal, within
 
-SQRT_HALF = math.sqrt(0.5)
-
-
-def normal_cdf(x: float) -> float:
-    """Phi(x), by the complementary error function (no cancellation in the lower tail)."""
-    return 0.5 * math.erfc(-x * SQRT_HALF)
+ZERO = 0.0
+HALF = 0.5
 
 
-def logistic_cdf(x: float) -> float:
-    """1 / (1 + exp(-x)), without overflow."""
-    if x >= 0.0:
-        return 1.0 / (1.0 + math.exp(-x))
-    e = math.exp(x)
-    return e / (1.0 + e)
-
-
-def huber_psi(z: float, c: float) -> float:
-    """d/dz of Huber's rho_c; ``|psi| <= c`` (Huber 1964).  nan stays nan."""
-    if z > c:
-        return c
-    if z < -c:
-        return -c
-    return z
-
-
-def quantile_gaussian(y: float, eta: float, scale: float, tau: float, h: float) -> tuple[float, float]:
-    """Check loss convolved with a normal kernel of bandwidth ``h``: Phi(-r/h) - tau, r = y - eta.
+def quantile_gaussian(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
+    """Check loss convolved with a normal kernel of bandwidth h = 1/a: Phi(-r/h) - tau, r = y - eta, b = 1/2 - tau.
 
     Tan, Wang and Zhou (2022), JRSS-B 84(1); in [-tau, 1 - tau].
     """
-    return normal_cdf((eta - y) / h) - tau, 0.0
+    return half_normal((eta - y) * a) + b, ZERO
 
 
-def quantile_logistic(y: float, eta: float, scale: float, tau: float, h: float) -> tuple[float, float]:
-    """Check loss convolved with a logistic kernel of bandwidth ``h``; in [-tau, 1 - tau]."""
-    return logistic_cdf((eta - y) / h) - tau, 0.0
+def quantile_logistic(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
+    """Check loss convolved with a logistic kernel of bandwidth h = 1/a; b = 1/2 - tau; in [-tau, 1 - tau]."""
+    return half_logistic((eta - y) * a) + b, ZERO
 
 
-def huber_concomitant(y: float, eta: float, scale: float, c: float, kappa: float) -> tuple[float, float]:
-    """s rho_c(r/s) + kappa s/2 in (eta, s): (-psi_c(z), kappa/2 - min(z^2, c^2)/2), z = r/s (Huber 1981, ch. 7.7)."""
-    psi = huber_psi((y - eta) / scale, c)
-    return -psi, 0.5 * (kappa - psi * psi)
+def huber_concomitant(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
+    """s rho_b(r/s) + kappa s/2 in (eta, s), a = 1/s, c = kappa/2: (-psi_b(z), c - min(z^2, b^2)/2), z = r/s.
+
+    Huber (1981), chapter 7.7.
+    """
+    psi = within((y - eta) * a, b)
+    return -psi, fma(-HALF * psi, psi, c)
 
 
-def huber_fixed(y: float, eta: float, scale: float, c: float, b: float) -> tuple[float, float]:
-    """rho_c(r): -psi_c(r); |slope| <= c."""
-    return -huber_psi(y - eta, c), 0.0
+def huber_fixed(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
+    """rho_b(r): -psi_b(r); |slope| <= b (Huber 1964)."""
+    return -within(y - eta, b), ZERO
 
 
-def logistic(y: float, eta: float, scale: float, a: float, b: float) -> tuple[float, float]:
+def logistic(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
     """Negative log likelihood of a Bernoulli response ``y`` in {0, 1}: sigmoid(eta) - y; in [-1, 1]."""
-    return logistic_cdf(eta) - y, 0.0
+    return half_logistic(eta) + (HALF - y), ZERO
+
+
+def quantile_constants(scale: float, tau: float, h: float) -> tuple[float, float, float]:
+    """(1/h, 1/2 - tau, 0)."""
+    return 1.0 / h, 0.5 - tau, 0.0
+
+
+def huber_concomitant_constants(scale: float, c: float, kappa: float) -> tuple[float, float, float]:
+    """(1/s, c, kappa/2)."""
+    return 1.0 / scale, c, 0.5 * kappa
+
+
+def huber_fixed_constants(scale: float, c: float, unused: float) -> tuple[float, float, float]:
+    """(0, c, 0)."""
+    return 0.0, c, 0.0
+
+
+def no_constants(scale: float, first: float, second: float) -> tuple[float, float, float]:
+    """(0, 0, 0)."""
+    return 0.0, 0.0, 0.0
+
+
+CONSTANTS = {
+    "quantile_gaussian": quantile_constants,
+    "quantile_logistic": quantile_constants,
+    "huber_concomitant": huber_concomitant_constants,
+    "huber_fixed": huber_fixed_constants,
+    "logistic": no_constants,
+    "mean": no_constants,
+    "exponential_mean": no_constants,
+}
 
 
 def mean(theta: float, x: float) -> float:

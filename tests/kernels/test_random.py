@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from pgbb_fast.kernels import reference
-from pgbb_fast.kernels.cpu import formulas
+from pgbb_fast.kernels.cpu import sampling
 from pgbb_fast.kernels.scalar import random as scalar
 
 SEQUENTIAL_KEY = np.frombuffer(bytes(range(32)), dtype="<u4").astype(np.int64)
@@ -50,9 +50,10 @@ def _plain(key: np.ndarray, counter: tuple[int, ...]) -> list[int]:
 
 
 def _compiled(key: np.ndarray, counter: tuple[int, ...]) -> list[int]:
-    out = np.zeros(16, dtype=np.int64)
-    formulas.random_block(key, *counter, out)
-    return out.tolist()
+    """The first of the sixteen blocks that the CPU computes at once."""
+    out = np.zeros(256, dtype=np.uint32)
+    sampling.random_lanes(key, counter[3], counter[2], counter[0] + (counter[1] << 32), out)
+    return out[::16].tolist()
 
 
 @pytest.mark.parametrize("block", [_plain, _compiled])
@@ -71,28 +72,14 @@ def test_reference_matches_the_rfc():
 @pytest.mark.parametrize("step", [0, 9_999, 2**32 - 1])
 def test_scalar_compiled_and_reference_agree(index, step):
     key = np.random.default_rng(3).integers(0, 2**32, 8)
-    out = np.zeros(16, dtype=np.int64)
-    formulas.block_of(key, scalar.PURPOSE_NOISE, step, index, out)
+    out = np.zeros(256, dtype=np.uint32)
+    sampling.random_lanes(key, scalar.PURPOSE_NOISE, step, index, out)
+    lanes = out.reshape(16, 16).T
     plain = [0] * 16
-    scalar.block_of([int(k) for k in key], scalar.PURPOSE_NOISE, step, index, plain)
-    assert out.tolist() == plain
-    assert out.tolist() == reference.words(key, 2, step, np.array([index]))[0].tolist()
-
-
-def test_sampling_rate_is_exact():
-    """Counts against the binomial; the two-sided p-value is below 1e-6 with that probability, seeds are fixed."""
-    key = np.random.default_rng(4).integers(0, 2**32, 8)
-    for q in (1e-3, 0.05, 0.3, 0.999):
-        threshold = math.floor(q * 2**32)
-        taken = sum(int(reference.sampled(key, step, 50_000, threshold).sum()) for step in range(20))
-        assert stats.binomtest(taken, 1_000_000, threshold / 2**32).pvalue > 1e-6
-
-
-def test_samples_of_different_steps_are_independent():
-    """Overlap of two minibatches is binomial (q^2); false alarm 1e-6 by construction, seed fixed."""
-    key = np.random.default_rng(5).integers(0, 2**32, 8)
-    a, b = (reference.sampled(key, step, 200_000, 2**31) for step in (0, 1))
-    assert stats.binomtest(int((a & b).sum()), 200_000, 0.25).pvalue > 1e-6
+    for lane in range(16):
+        scalar.block_of([int(k) for k in key], scalar.PURPOSE_NOISE, step, index + lane, plain)
+        assert lanes[lane].tolist() == plain
+    assert np.array_equal(lanes, reference.words(key, 2, step, index + np.arange(16)))
 
 
 def test_normals_follow_the_normal_law():

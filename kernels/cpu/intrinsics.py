@@ -1,0 +1,169 @@
+"""Single instructions that Numba has no name for.  Memory and arithmetic only; no formula.
+
+``at`` and ``put`` index without Numba's treatment of negative indices, which would keep loops from vectorising;
+callers keep within bounds.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+I32 = ir.IntType(32)
+
+
+def _element(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """Pointer to ``array[index]`` of a one-dimensional contiguous array."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [index], inbounds=True)
+
+
+@intrinsic
+def at(typing: Any, array: Any, index: Any) -> Any:
+    """``array[index]``, index >= 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_element(context, builder, signature.args[0], args[0], args[1]))
+
+    return array.dtype(array, types.intp), generate
+
+
+@intrinsic
+def put(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[index] = value``, index >= 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _element(context, builder, signature.args[0], args[0], args[1]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), generate
+
+
+@intrinsic
+def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c``, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return a(a, a, a), generate
+
+
+@intrinsic
+def add32(typing: Any, a: Any, b: Any) -> Any:
+    """Sum of two words modulo 2^32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.add(*args)
+
+    return types.uint32(types.uint32, types.uint32), generate
+
+
+@intrinsic
+def xor32(typing: Any, a: Any, b: Any) -> Any:
+    """Bitwise exclusive or of two words."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.xor(*args)
+
+    return types.uint32(types.uint32, types.uint32), generate
+
+
+@intrinsic
+def rotate_left(typing: Any, x: Any, r: Any) -> Any:
+    """Rotation of a word."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        rotate = cgutils.get_or_insert_function(builder.module, ir.FunctionType(I32, [I32] * 3), "llvm.fshl.i32")
+        return builder.call(rotate, [args[0], args[0], builder.trunc(args[1], I32)])
+
+    return types.uint32(types.uint32, types.intp), generate
+
+
+@intrinsic
+def prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line that holds ``array[index]``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        pointer = builder.bitcast(_element(context, builder, signature.args[0], args[0], args[1]), byte)
+        builder.call(function, [pointer, I32(0), I32(3), I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+def _as_float(builder: Any, vector: Any, element: Any, lanes: int) -> Any:
+    """A vector of ``element`` (Numba type) as single-precision numbers."""
+    target = ir.VectorType(ir.FloatType(), lanes)
+    if element == types.float32:
+        return vector
+    if element == types.float64:
+        return builder.fptrunc(vector, target)
+    return builder.sitofp(vector, target) if element.signed else builder.uitofp(vector, target)
+
+
+def rows_to_columns(lanes: int) -> Callable[..., None]:
+    """An intrinsic that turns pieces of 16 rows into ``lanes`` (4, 8 or 16) columns of 16 numbers each.
+
+    ``f(x, width, column, hits, first, buffer, place, stride)``: x[hits[first + r], column + j], r < 16, j < lanes, goes
+    to buffer[place + j * stride + r].  ``lanes`` numbers are read from each row, past its end into the next row: the
+    caller sees to it that there is one.  A butterfly of log2(lanes) steps; shuffles only.
+    """
+
+    @intrinsic
+    def transpose(
+        typing: Any, x: Any, width: Any, column: Any, hits: Any, first: Any, buffer: Any, place: Any, stride: Any
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args
+            x_, width_, column_, hits_, first_, buffer_, place_, stride_ = args
+            element = context.get_data_type(kinds[0].dtype)
+            intp = width_.type
+
+            def row(r: int) -> Any:
+                hit = builder.load(_element(context, builder, kinds[3], hits_, builder.add(first_, intp(r))))
+                start = builder.add(builder.mul(hit, width_), column_)
+                pointer = _element(context, builder, kinds[0], x_, start)
+                wide = builder.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
+                size = context.get_abi_sizeof(element)
+                return _as_float(builder, builder.load(wide, align=size), kinds[0].dtype, lanes)
+
+            def shuffle(a: Any, b: Any, order: list[int]) -> Any:
+                mask = ir.Constant(ir.VectorType(I32, len(order)), [I32(i) for i in order])
+                return builder.shuffle_vector(a, b, mask)
+
+            def join(parts: list[Any]) -> Any:
+                while len(parts) > 1:
+                    size = parts[0].type.count
+                    parts = [shuffle(a, b, list(range(2 * size))) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+                return parts[0]
+
+            v = [join([row(r + lanes * g) for g in range(16 // lanes)]) for r in range(lanes)]
+            half = lanes // 2
+            while half:
+                low = [i if not i & half else 16 + i - half for i in range(16)]
+                high = [i + half if not i & half else 16 + i for i in range(16)]
+                for i in range(lanes):
+                    if not i & half:
+                        v[i], v[i + half] = shuffle(v[i], v[i + half], low), shuffle(v[i], v[i + half], high)
+                half //= 2
+            for j in range(lanes):
+                at_ = builder.add(place_, builder.mul(stride_, intp(j)))
+                pointer = _element(context, builder, kinds[5], buffer_, at_)
+                builder.store(v[j], builder.bitcast(pointer, v[j].type.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        one = types.intp
+        return types.void(x, one, one, hits, one, buffer, one, one), generate
+
+    return transpose  # type: ignore[no-any-return]
+
+
+rows_to_4 = rows_to_columns(4)
+rows_to_8 = rows_to_columns(8)
+rows_to_16 = rows_to_columns(16)

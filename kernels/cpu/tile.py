@@ -1,0 +1,301 @@
+"""One tile: up to 256 records as columns that stay in the first-level cache, and what K draws make of them.
+
+The tile is one array of rows of STRIDE single-precision numbers: squared norms, weights, two rows of coefficients, then
+the features and the response.  Rows are padded to a multiple of 64 records with weight zero, so that vector loops have
+no remainder.  Loops run over records; ``scalar.clip`` proves what the arithmetic guarantees.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from pgbb_fast.kernels.cpu.compile import inlined, single
+from pgbb_fast.kernels.cpu.formulas import clip_factor, within
+from pgbb_fast.kernels.cpu.intrinsics import at, fma, put, rows_to_4, rows_to_8, rows_to_16
+from pgbb_fast.kernels.scalar.clip import INFINITY, MOST_SQUARE, ONE, ZERO
+
+TILE = 256          # records; 511 terms of at most 2^22 can be added in 32 bits
+PAD = 64            # records are padded to a multiple of this
+STRIDE = TILE + 16  # from row to row: not a power of two, so that rows don't share a cache set
+SQUARE, WEIGHT, COEFFICIENT = 0, STRIDE, 2 * STRIDE
+X = 4 * STRIDE      # first feature
+SPARE = 17          # rows past the features: the response, and what transposition writes beyond
+
+I32, F32, I64 = np.int32, np.float32, np.int64
+
+
+def tile_rows(p: int) -> int:
+    """Rows of a tile for p features."""
+    return 4 + (p + 15) // 16 * 16 + SPARE
+
+
+def _load(x: Any, hits: Any, full: Any, tile: Any) -> None:
+    """All columns of the rows ``hits`` (ascending), as columns of the tile."""
+    width = x.shape[1]
+    lanes = 4 if width <= 4 else 8 if width <= 8 else 16
+    last = (x.size - lanes - (width - 1) // lanes * lanes) // width     # rows to here can be read a vector at a time
+    fast = full
+    while fast > 0 and at(hits, fast - 1) > last:
+        fast -= 16
+    for i in range(0, fast, 16):
+        if lanes == 4:
+            rows_to_4(x, width, 0, hits, i, tile, X + i, STRIDE)
+        elif lanes == 8:
+            rows_to_8(x, width, 0, hits, i, tile, X + i, STRIDE)
+        else:
+            for column in range(0, width, 16):
+                rows_to_16(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
+    for i in range(fast, full):
+        start = at(hits, i) * width
+        for j in range(width):
+            put(tile, X + j * STRIDE + i, F32(at(x, start + j)))
+
+
+def _load_response(y: Any, p: Any, hits: Any, full: Any, tile: Any) -> None:
+    for i in range(full):
+        put(tile, X + p * STRIDE + i, F32(at(y, at(hits, i))))
+
+
+def _decode(table: Any, columns: Any, full: Any, tile: Any) -> None:
+    """The public affine map of ``Records.map``; nan stays nan."""
+    for j in range(columns):
+        slope, offset = at(table, 2 * j), at(table, 2 * j + 1)
+        for i in range(full):
+            v = fma(at(tile, X + j * STRIDE + i), slope, offset)
+            put(tile, X + j * STRIDE + i, within(v, ONE))
+
+
+def _squares(intercept: Any, p: Any, full: Any, tile: Any) -> None:
+    """Squared norms of (1, x) or x; records beyond 2^50 or not finite become x = 0 with an infinite square."""
+    bad = I32(0)
+    start = ONE if intercept else ZERO
+    if P > 0:
+        for i in range(full):
+            q = start
+            for j in range(P):
+                v = at(tile, X + j * STRIDE + i)
+                q = fma(v, v, q)
+            bad = I32(bad + (I32(0) if q <= MOST_SQUARE else I32(1)))
+            put(tile, SQUARE + i, q)
+    else:
+        for i in range(full):
+            put(tile, SQUARE + i, start)
+        for j in range(p):
+            for i in range(full):
+                v = at(tile, X + j * STRIDE + i)
+                put(tile, SQUARE + i, fma(v, v, at(tile, SQUARE + i)))
+        for i in range(full):
+            bad = I32(bad + (I32(0) if at(tile, SQUARE + i) <= MOST_SQUARE else I32(1)))
+    if bad > 0:
+        for i in range(full):
+            if not at(tile, SQUARE + i) <= MOST_SQUARE:
+                put(tile, SQUARE + i, INFINITY)
+                for j in range(p):
+                    put(tile, X + j * STRIDE + i, ZERO)
+
+
+def _weigh(public: Any, place: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any) -> None:
+    """The row of weights of one draw, whose table starts at public[place]; zero for the padding."""
+    if uniform >= 0:
+        w = at(public, place + uniform)
+        for i in range(full):
+            put(tile, WEIGHT + i, w)
+    else:
+        for i in range(full):
+            put(tile, WEIGHT + i, at(public, place + I64(at(blocks, i))))
+    for i in range(m, full):
+        put(tile, WEIGHT + i, ZERO)
+
+
+def _sum_2x4(c: Any, x: Any, full: Any, tile: Any) -> Any:
+    """Sums over records of trunc(c_k x_j), two draws from row ``c`` on and four features from row ``x`` on."""
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = I32(0)
+    for i in range(full):
+        a, b = at(tile, c + i), at(tile, c + STRIDE + i)
+        x0, x1 = at(tile, x + i), at(tile, x + STRIDE + i)
+        x2, x3 = at(tile, x + 2 * STRIDE + i), at(tile, x + 3 * STRIDE + i)
+        a0, a1 = I32(a0 + I32(a * x0)), I32(a1 + I32(a * x1))
+        a2, a3 = I32(a2 + I32(a * x2)), I32(a3 + I32(a * x3))
+        b0, b1 = I32(b0 + I32(b * x0)), I32(b1 + I32(b * x1))
+        b2, b3 = I32(b2 + I32(b * x2)), I32(b3 + I32(b * x3))
+    return a0, a1, a2, a3, b0, b1, b2, b3
+
+
+def _sum_2x1(c: Any, x: Any, full: Any, tile: Any) -> Any:
+    a0 = b0 = I32(0)
+    for i in range(full):
+        v = at(tile, x + i)
+        a0, b0 = I32(a0 + I32(at(tile, c + i) * v)), I32(b0 + I32(at(tile, c + STRIDE + i) * v))
+    return a0, b0
+
+
+def _sum_1x4(c: Any, x: Any, full: Any, tile: Any) -> Any:
+    a0 = a1 = a2 = a3 = I32(0)
+    for i in range(full):
+        a = at(tile, c + i)
+        a0, a1 = I32(a0 + I32(a * at(tile, x + i))), I32(a1 + I32(a * at(tile, x + STRIDE + i)))
+        a2 = I32(a2 + I32(a * at(tile, x + 2 * STRIDE + i)))
+        a3 = I32(a3 + I32(a * at(tile, x + 3 * STRIDE + i)))
+    return a0, a1, a2, a3
+
+
+def _sum_1x1(c: Any, x: Any, full: Any, tile: Any) -> Any:
+    a0 = I32(0)
+    for i in range(full):
+        a0 = I32(a0 + I32(at(tile, c + i) * at(tile, x + i)))
+    return a0
+
+
+def _accumulate(pair: Any, p: Any, full: Any, shift: Any, k: Any, place: Any, d: Any, tile: Any, total: Any) -> None:
+    """Add the features' terms of draw k, and of k + 1 if ``pair``, to ``total`` from ``place`` and ``place + d`` on."""
+    e, g = at(shift, k), at(shift, k + 1 if pair else k)
+    j = 0
+    if pair:
+        while j + 4 <= p:
+            s = sum_2x4(COEFFICIENT, X + j * STRIDE, full, tile)
+            for i in range(4):
+                put(total, place + j + i, at(total, place + j + i) + (I64(s[i]) << e))
+                put(total, place + d + j + i, at(total, place + d + j + i) + (I64(s[4 + i]) << g))
+            j += 4
+        while j < p:
+            t = sum_2x1(COEFFICIENT, X + j * STRIDE, full, tile)
+            put(total, place + j, at(total, place + j) + (I64(t[0]) << e))
+            put(total, place + d + j, at(total, place + d + j) + (I64(t[1]) << g))
+            j += 1
+    else:
+        while j + 4 <= p:
+            u = sum_1x4(COEFFICIENT, X + j * STRIDE, full, tile)
+            for i in range(4):
+                put(total, place + j + i, at(total, place + j + i) + (I64(u[i]) << e))
+            j += 4
+        while j < p:
+            put(total, place + j, at(total, place + j) + (I64(sum_1x1(COEFFICIENT, X + j * STRIDE, full, tile)) << e))
+            j += 1
+
+
+P = 0               # number of features, bound when the kernel is specialised; 0: any
+slope: Any = None   # bound for each loss
+
+sum_2x4 = inlined(_sum_2x4)
+sum_2x1 = inlined(_sum_2x1)
+sum_1x4 = inlined(_sum_1x4)
+sum_1x1 = inlined(_sum_1x1)
+load = inlined(_load)
+load_response = inlined(_load_response)
+decode = inlined(single(_decode))
+weigh = inlined(single(_weigh))
+accumulate = inlined(_accumulate)
+
+
+def _coefficients(
+    intercept: Any, p: Any, public: Any, place: Any, inverse: Any, limit: Any, row: Any, full: Any, tile: Any
+) -> Any:
+    """Clipped, weighted slopes of one draw in ``row``; returns the terms' sums for the intercept and for the scale.
+
+    The first pass is that of a tile in which no gradient is longer than the bound; otherwise a second one clips.
+    """
+    first = 1 if intercept else 0
+    start = at(public, place) if intercept else ZERO
+    d = place + p + first + (1 if has_scale else 0)
+    a, b, c = at(public, d), at(public, d + 1), at(public, d + 2)
+    y, beta = X + p * STRIDE, place + first
+    if P == 0:
+        for i in range(full):
+            put(tile, row + i, start)
+        for j in range(p):
+            slope_j = at(public, beta + j)
+            for i in range(full):
+                put(tile, row + i, fma(slope_j, at(tile, X + j * STRIDE + i), at(tile, row + i)))
+    long = I32(0)
+    sum_1 = sum_s = I32(0)
+    for i in range(full):
+        if P > 0:
+            eta = start
+            for j in range(P):
+                eta = fma(at(public, beta + j), at(tile, X + j * STRIDE + i), eta)
+        else:
+            eta = at(tile, row + i)
+        by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
+        by_eta, by_scale = by_eta * inverse, by_scale * inverse
+        square = fma(by_eta * by_eta, at(tile, SQUARE + i), by_scale * by_scale)
+        w = at(tile, WEIGHT + i)
+        kept = square <= limit * limit
+        by_eta, by_scale = by_eta * w if kept else ZERO, by_scale * w if kept else ZERO
+        long = I32(long + (I32(0) if kept else I32(1)))
+        put(tile, row + i, by_eta)
+        sum_1, sum_s = I32(sum_1 + I32(by_eta)), I32(sum_s + I32(by_scale))
+    if long > 0:
+        sum_1, sum_s = I32(0), I32(0)
+        for i in range(full):
+            eta = start
+            for j in range(p):
+                eta = fma(at(public, beta + j), at(tile, X + j * STRIDE + i), eta)
+            by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
+            by_eta, by_scale = by_eta * inverse, by_scale * inverse
+            square = fma(by_eta * by_eta, at(tile, SQUARE + i), by_scale * by_scale)
+            factor, w = clip_factor(square, limit), at(tile, WEIGHT + i)
+            finite = square < INFINITY
+            by_eta, by_scale = by_eta * factor * w if finite else ZERO, by_scale * factor * w if finite else ZERO
+            put(tile, row + i, by_eta)
+            sum_1, sum_s = I32(sum_1 + I32(by_eta)), I32(sum_s + I32(by_scale))
+    return sum_1, sum_s
+
+
+has_scale = False
+squares: Any = None
+coefficients: Any = None
+
+
+def regression_tile(
+    intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
+    shift: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any, total: Any,
+) -> None:  # fmt: skip
+    """Add the terms of the tile's records to ``total`` (K d,), two draws at a time."""
+    first = 1 if intercept else 0
+    d = p + first + (1 if has_scale else 0)
+    squares(intercept, p, full, tile)
+    for k in range(0, K, 2):
+        pair = k + 1 < K
+        for h in range(2 if pair else 1):
+            place = (k + h) * width
+            weigh(public, place + d + 3, blocks, uniform, m, full, tile)
+            one, scale = coefficients(intercept, p, public, place, inverse, limit, COEFFICIENT + h * STRIDE, full, tile)
+            e = at(shift, k + h)
+            if intercept:
+                put(total, (k + h) * d, at(total, (k + h) * d) + (I64(one) << e))
+            if has_scale:
+                last = (k + h) * d + d - 1
+                put(total, last, at(total, last) + (I64(scale) << e))
+        accumulate(pair, P if P > 0 else p, full, shift, k, k * d + first, d, tile, total)
+
+
+def location_tile(
+    intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
+    shift: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any, total: Any,
+) -> None:  # fmt: skip
+    """As :func:`regression_tile` for the losses of a location; ``intercept`` has no meaning here."""
+    squares(intercept, p, full, tile)
+    for k in range(K):
+        place = k * width
+        weigh(public, place + p + 3, blocks, uniform, m, full, tile)
+        for i in range(full):
+            put(tile, COEFFICIENT + i, ZERO)
+        for j in range(p):
+            theta = at(public, place + j)
+            for i in range(full):
+                g = slope(theta, at(tile, X + j * STRIDE + i)) * inverse
+                put(tile, COEFFICIENT + i, fma(g, g, at(tile, COEFFICIENT + i)))
+        for i in range(full):
+            square = at(tile, COEFFICIENT + i)
+            c = clip_factor(square, limit) * at(tile, WEIGHT + i)
+            finite = square < INFINITY and at(tile, SQUARE + i) < INFINITY
+            put(tile, COEFFICIENT + i, c if finite else ZERO)
+        e = at(shift, k)
+        for j in range(p):
+            theta = at(public, place + j)
+            total_j = I32(0)
+            for i in range(full):
+                c = at(tile, COEFFICIENT + i)
+                g = slope(theta, at(tile, X + j * STRIDE + i)) * inverse * c
+                total_j = I32(total_j + I32(g if c > ZERO else ZERO))
+            put(total, k * p + j, at(total, k * p + j) + (I64(total_j) << e))
