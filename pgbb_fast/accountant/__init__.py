@@ -10,6 +10,9 @@ from pgbb_fast.accountant.api import (
     noise_multiplier_bounds,
     steps,
 )
+from pgbb_fast.accountant.asymptotic import asymptotic_delta, asymptotic_mu, asymptotic_noise_multiplier
+from pgbb_fast.accountant.curves import curve, sweep, trade_off
+from pgbb_fast.accountant.ledger import Budget, Entry, Ledger
 from pgbb_fast.accountant.mechanisms import (
     BlockedGaussian,
     Bounds,
@@ -22,8 +25,15 @@ from pgbb_fast.accountant.mechanisms import (
 __all__ = [
     "BlockedGaussian",
     "Bounds",
+    "Budget",
+    "Entry",
+    "Ledger",
     "ResampledGaussian",
     "SubsampledGaussian",
+    "asymptotic_delta",
+    "asymptotic_mu",
+    "asymptotic_noise_multiplier",
+    "curve",
     "delta",
     "delta_bounds",
     "deterministic",
@@ -34,4 +44,6 @@ __all__ = [
     "noise_multiplier",
     "noise_multiplier_bounds",
     "steps",
+    "sweep",
+    "trade_off",
 ]

@@ -23,7 +23,7 @@ from pgbb_fast.accountant.roots import bracket_root, largest_integer
 from pgbb_fast.errors import PrivacyError
 from pgbb_fast.validation import between, integer, positive
 
-LEAST_NOISE = 1e-4          # smallest noise multiplier that calibration returns
+LEAST_NOISE = 1e-4  # smallest noise multiplier that calibration returns
 _MOST_NOISE = 1e15
 _MOST_STEPS = 10**9
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 UNIT = 2.0**-53
-MOST_CELLS = 6_000_000      # cells times nodes: above this the caller must take wider cells
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,10 @@ class HalfCells:
     """Cells i = 0..len(p)-1 of a symmetric pair.
 
     ``p``, ``q`` are the masses under P and Q with absolute errors at most ``p_error``, ``q_error``; ``atom`` is the
-    mass at L = 0 exactly (the same under both), at most ``atom_error`` too large; ``beyond`` the mass of P above the last cell of each node; and
-    ``below[i]`` the mass of P that lies anywhere below -i h and has not been counted in a cell.
+    mass at L = 0 exactly (the same under both), at most ``atom_error`` too large; ``beyond`` the mass of P
+    above the last cell of each node.
+    ``above[i]`` is that mass again, known to lie above i h, and ``below[i]`` mass of P that lies anywhere below
+    -i h; neither is counted in a cell.
     """
 
     h: float
@@ -37,6 +39,7 @@ class HalfCells:
     atom: float
     atom_error: float
     beyond: float
+    above: Array
     below: Array
 
 
@@ -79,7 +82,7 @@ def _followed(r: Array, weight: Array, cut: float) -> tuple[Array, Array, Array,
 
 def _nothing(h: float, atom: float, omitted: float) -> HalfCells:
     zero = np.zeros(1)
-    return HalfCells(h, zero, zero, zero, zero, atom, 4 * UNIT * atom, omitted, np.zeros(2))
+    return HalfCells(h, zero, zero, zero, zero, atom, 4 * UNIT * atom, omitted, np.zeros(2), np.zeros(2))
 
 
 def largest_loss(r: Array, q: float, reach: Array) -> Array:
@@ -104,18 +107,19 @@ def node_reach(weight: Array, cut: float) -> Array:
     return result
 
 
-def antipodal_cells(r: Array, weight: Array, q: float, h: float, cut: float) -> HalfCells:
+def antipodal_cells(r: Array, weight: Array, q: float, h: float, cut: float, cap: float) -> HalfCells:
     r"""Cells of the mixture over (r, weight) of (1-q) N(0,1) + q N(+-r,1).
 
     The threshold of loss e is :math:`x = [e/2 + \operatorname{asinh}(a \sinh(e/2))]/r`,
-    :math:`a = e^{r^2/2} (1-q)/q` (accounting notes, section 3).  Each node is cut at ``node_reach``.
+    :math:`a = e^{r^2/2} (1-q)/q` (accounting notes, section 3).  Each node is cut at ``node_reach``
+    and at the loss ``cap``.
     """
     zero = r < 1e-150
     atom = float(weight[zero].sum())
     r, weight, reach, omitted = _followed(r[~zero], weight[~zero], cut)
     if len(r) == 0:
         return _nothing(h, atom, omitted)
-    count = np.ceil(largest_loss(r, q, reach) / h).astype(np.int64) + 1
+    count = np.ceil(np.minimum(largest_loss(r, q, reach), cap) / h).astype(np.int64) + 1
     node, index = _ragged(count)
     e = h * index
     rn = r[node]
@@ -129,7 +133,7 @@ def antipodal_cells(r: Array, weight: Array, q: float, h: float, cut: float) -> 
     return replace(done, beyond=done.beyond + omitted)
 
 
-def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float) -> HalfCells:
+def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float, cap: float) -> HalfCells:
     r"""Cells above 0 of the mixture over (r, weight) of (1-p) N(0,1) + p N(r,1) against N(0,1).
 
     Below 0 the other direction is the larger and has the same cells with P and Q exchanged, so the pointwise
@@ -139,7 +143,7 @@ def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float) -> 
     """
     r, weight, reach, omitted = _followed(r, weight, cut)
     top = np.logaddexp(math.log1p(-p) if p < 1 else -math.inf, math.log(p) + r * (r / 2 + reach))
-    count = np.ceil(np.maximum(top, 0.0) / h).astype(np.int64) + 1
+    count = np.ceil(np.clip(top, 0.0, cap) / h).astype(np.int64) + 1
     node, index = _ragged(count)
     e = h * index
     rn = r[node]
@@ -158,7 +162,7 @@ def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float) -> 
     return replace(cells, atom=max(rest, 0.0) + slack, atom_error=2 * slack, beyond=cells.beyond + omitted)
 
 
-def one_sided_cells(r: float, q: float, h: float, cut: float) -> FullCells:
+def one_sided_cells(r: float, q: float, h: float, cut: float, cap: float) -> FullCells:
     """Cells of P = (1-q) N(0,1) + q N(r,1) against Q = N(0,1) (record removed; exchange for record added)."""
     log_1q = math.log1p(-q) if q < 1 else -math.inf
 
@@ -167,7 +171,7 @@ def one_sided_cells(r: float, q: float, h: float, cut: float) -> FullCells:
     def loss(x: float) -> float:
         return float(np.logaddexp(log_1q, math.log(q) + r * x - r * r / 2))
 
-    first, last = math.floor(loss(-reach) / h), math.ceil(loss(r + reach) / h)
+    first, last = math.floor(max(loss(-reach), -cap) / h), math.ceil(min(loss(r + reach), cap) / h)
     e = h * np.arange(first, last + 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         inner = np.where(e > 0, e + np.log1p(-(1 - q) * np.exp(-np.abs(e))), np.log(np.expm1(np.minimum(e, 0.0)) + q))
@@ -227,8 +231,9 @@ def _collect(
     p_error = 2 * np.bincount(where, (p_tail * relative)[inner], minlength=cells)
     q_error = 2 * np.bincount(where, (q_tail * relative)[inner], minlength=cells)
     beyond = float(p_tail[last].sum())
+    above = np.bincount(count, p_tail[last], minlength=cells + 1)
     below = np.bincount(count, q_tail[last], minlength=cells + 1)
-    return HalfCells(h, p, q, p_error, q_error, atom, 4 * UNIT * atom, beyond * (1 + 1e-9), below)
+    return HalfCells(h, p, q, p_error, q_error, atom, 4 * UNIT * atom, beyond * (1 + 1e-9), above, below)
 
 
 def _log_sinh(y: Array) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,13 @@ from numpy.typing import NDArray
 from pgbb_fast.accountant.convolve import UNIT, circular_power, smooth_size
 from pgbb_fast.accountant.lattice import Lattice
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
-LARGEST = 2**23
-_TOP = 2e-8          # untilted mass above the window, relative to delta
-_OUTSIDE = 1e-8      # tilted mass below, and above, the window
-_WIDEST = 600.0      # losses further than this above the first one looked at are not searched
+LARGEST = 2**21
+_TOP = 2e-8  # untilted mass above the window, relative to delta
+_OUTSIDE = 1e-15  # tilted mass below, and above, the window
+_GENTLE = 3.0  # see _gentlest
+_WIDEST = 600.0  # losses further than this above the first one looked at are not searched
 
 
 @dataclass(frozen=True)
@@ -57,28 +59,54 @@ def cumulants(parts: Sequence[Atoms], tilt: float) -> Cumulants:
         top = float(exponent.max())
         weight = np.exp(exponent - top)
         total = float(weight.sum())
-        m = float((weight * part.loss).sum()) / total     # sums, not dot products: those start threads
+        m = float((weight * part.loss).sum()) / total  # sums, not dot products: those start threads
         value += part.count * (top + math.log(total))
         mean += part.count * m
         variance += part.count * max(float((weight * np.square(part.loss - m)).sum()) / total, 0.0)
     return Cumulants(value, mean, variance)
 
 
-def tilt_for_delta(parts: Sequence[Atoms], log_delta: float) -> float:
-    """t >= 0 at which K(t) - t K'(t), about log delta at epsilon = K'(t), is ``log_delta``."""
-    return _solve_tilt(parts, lambda c, t: c.value - t * c.mean, min(log_delta, -1e-3))
+def tilt_for_delta(parts: Sequence[Atoms], log_delta: float) -> tuple[float, float]:
+    """The tilt with which to look for the epsilon at which delta is exp(``log_delta``).
+
+    Chernoff's epsilon is the least (K(t) - log delta) / t, where K(t) - t K'(t) = log delta; then as ``_gentlest``.
+    Returns the tilt and that epsilon, at least 0.
+    """
+    log_delta = min(log_delta, -1e-3)
+    steepest = _solve_tilt(parts, lambda c, t: c.value - t * c.mean, log_delta)
+    if steepest <= 0:
+        return 0.0, 0.0
+    epsilon = (cumulants(parts, steepest).value - log_delta) / steepest
+    return _gentlest(parts, epsilon, steepest, log_delta), max(epsilon, 0.0)
 
 
 def tilt_for_epsilon(parts: Sequence[Atoms], epsilon: float) -> float:
-    """t >= 0 at which the composed tilted mean is ``epsilon``; 0 where the mean is larger at once."""
+    """The tilt with which to look for delta at ``epsilon``; 0 where the mean loss is larger at once."""
     if cumulants(parts, 0.0).mean >= epsilon:
         return 0.0
-    return _solve_tilt(parts, lambda c, _: -c.mean, -epsilon)
+    steepest = _solve_tilt(parts, lambda c, _: -c.mean, -epsilon)
+    return _gentlest(parts, epsilon, steepest, cumulants(parts, steepest).value - steepest * epsilon)
 
 
-def _solve_tilt(
-    parts: Sequence[Atoms], function: Callable[[Cumulants, float], float], target: float
-) -> float:
+def _gentlest(parts: Sequence[Atoms], epsilon: float, steepest: float, least: float) -> float:
+    """About the smallest t in [0, steepest] with K(t) - t epsilon <= least + _GENTLE.
+
+    Chernoff's bound at t is then within e^_GENTLE of the best one, so round-off relative to it stays relative to
+    delta, and rare huge losses are not made more of than needed.
+    """
+    low, high = 0.0, steepest
+    if least + _GENTLE >= 0.0:
+        return min(steepest, 1.0 / math.sqrt(max(cumulants(parts, 0.0).variance, 1e-300)))
+    for _ in range(6):
+        middle = 0.5 * (low + high)
+        if cumulants(parts, middle).value - middle * epsilon <= least + _GENTLE:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _solve_tilt(parts: Sequence[Atoms], function: Callable[[Cumulants, float], float], target: float) -> float:
     """Root of the decreasing ``function(cumulants, t) = target`` to 2%: any tilt is valid."""
     base = cumulants(parts, 0.0)
     if base.variance <= 0:
@@ -123,10 +151,10 @@ class Composed:
     mass: Array
     tilt: float
     log_scale: float
-    rounding: float          # bound on the 2-norm of the error of ``mass``
-    relative: float          # further relative error of every mass
-    above: float             # untilted mass above the window and at infinity (upper bound)
-    wrapped: float           # tilted mass below the window, which wraps into it
+    rounding: float  # bound on the 2-norm of the error of ``mass``
+    relative: float  # further relative error of every mass
+    above: float  # untilted mass above the window and at infinity (upper bound)
+    wrapped: float  # tilted mass below the window, which wraps into it
 
     def _noise_norm(self) -> float:
         r"""Bound on the 2-norm of :math:`e^{-t x} (1 - e^{-x})` over x = h, 2h, ..., at most N terms."""
@@ -179,7 +207,7 @@ class Profile:
         y = epsilon - self.origin
         if not y <= float(self.x[-1]):
             return math.nan
-        if y < 0:      # delta falls with epsilon, by at most the difference of the e^epsilon: delta(eps) <= 1
+        if y < 0:  # delta falls with epsilon, by at most the difference of the e^epsilon: delta(eps) <= 1
             return math.nan
         j = int(np.searchsorted(self.x, y, side="left"))
         i = max(j - 1, 0)
@@ -222,7 +250,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], tilt: float, log_delta: float)
     wanted = math.ceil(top / h) - first + 2
     size = smooth_size(min(wanted, LARGEST))
     log_below = log_tilted = math.log(_OUTSIDE)
-    if size < wanted:      # keep the middle; what is cut is bounded at the actual edges
+    if size < wanted:  # keep the middle; what is cut is bounded at the actual edges
         first = math.floor(here.mean / h) - size // 2
         log_above = _chernoff_above(atoms, tilt, spread, h * (first + size - 1))
         log_tilted = _chernoff_tilted(atoms, tilt, here, spread, h * (first + size - 1), 1.0)
@@ -252,7 +280,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], tilt: float, log_delta: float)
     return Composed(h, first, values, tilt, here.value, rounding, relative, above + infinity, wrapped)
 
 
-_STEPS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0)      # tilts tried, in units of 1 / spread
+_STEPS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0)  # tilts tried, in units of 1 / spread
 
 
 def _window_top(

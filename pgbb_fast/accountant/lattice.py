@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.accountant.cells import FullCells, HalfCells
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def upper_from_half(cells: HalfCells) -> Lattice:
     """Dominating lattice of a symmetric pair."""
     h, n = cells.h, len(cells.p)
     e = h * np.arange(n)
-    mass = np.zeros(2 * n + 1)      # index i + n is loss i h
+    mass = np.zeros(2 * n + 1)  # index i + n is loss i h
     down, up = _split(cells.p, cells.q, cells.p_error, cells.q_error, e, h)
     mass[n : 2 * n] += down
     mass[n + 1 :] += up
@@ -72,7 +73,7 @@ def upper_from_full(cells: FullCells) -> tuple[Lattice, Lattice]:
     forward[:-1] += down
     forward[1:] += up
     forward[0] += cells.p_below
-    backward = np.zeros(n + 1)      # index j is loss -(first + n - j) h
+    backward = np.zeros(n + 1)  # index j is loss -(first + n - j) h
     down, up = _split(cells.q[::-1], cells.p[::-1], cells.q_error[::-1], cells.p_error[::-1], -(e + h)[::-1], h)
     backward[:-1] += down
     backward[1:] += up
@@ -90,6 +91,7 @@ def lower_from_half(cells: HalfCells) -> Lattice:
     n = len(cells.p)
     mass = _merged(p, p[::-1], p_error, p_error[::-1], cells.h * np.arange(-n, n), cells.h)
     mass[n] += max(cells.atom - cells.atom_error, 0.0)
+    mass[n:] += cells.above * (1 - 1e-9)
     return Lattice(cells.h, -n, mass, 0.0)
 
 
@@ -98,9 +100,11 @@ def lower_from_full(cells: FullCells) -> tuple[Lattice, Lattice]:
     n = len(cells.p)
     e = cells.h * (cells.first + np.arange(n))
     forward = _merged(cells.p, cells.q, cells.p_error, cells.q_error, e, cells.h)
+    forward[-1] += cells.p_above * (1 - 1e-9)
     backward = _merged(
         cells.q[::-1], cells.p[::-1], cells.q_error[::-1], cells.p_error[::-1], -(e + cells.h)[::-1], cells.h
     )
+    backward[-1] += cells.q_below * (1 - 1e-9)
     return Lattice(cells.h, cells.first, forward, 0.0), Lattice(cells.h, -(cells.first + n), backward, 0.0)
 
 
@@ -140,7 +144,7 @@ def _shares(lift: list[float], drag: list[float], mode: int) -> list[float]:
         up[i - 1] = rise
     for i in range(n - 1, mode, -1):
         counter, weight = down[i] * lift[i], drag[i - 1]
-        rise = 1.0 if counter >= weight else counter / weight      # weight > counter >= 0
+        rise = 1.0 if counter >= weight else counter / weight  # weight > counter >= 0
         up[i - 1] = rise
         down[i - 1] = 1.0 - rise
     if mode > 0:

@@ -22,6 +22,6 @@ def composed_moment(who: str, mechanism: Mechanism, noise: float, order: int, me
             f"{who}: Proposition 2.2's series has no proof for a minibatch shared by several draws; "
             "use method='renyi' or 'pld'"
         )
-    if mechanism.sampling_rate == 1.0:      # nothing is subsampled and the moment is known exactly
+    if mechanism.sampling_rate == 1.0:  # nothing is subsampled and the moment is known exactly
         return renyi.log_moment(mechanism, order, noise) * mechanism.releases
     return series.series_log_moment(order, float(mechanism.sampling_rate), noise**-2, law) * mechanism.releases

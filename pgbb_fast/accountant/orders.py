@@ -17,7 +17,7 @@ from typing import Literal
 
 Conversion = Literal["standard", "cks"]
 
-_WORK_LIMIT = 2**20      # orders above this are not tried
+_WORK_LIMIT = 2**20  # orders above this are not tried
 
 
 def log_factor(order: int, conversion: Conversion) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,13 @@ from numpy.typing import NDArray
 from pgbb_fast.accountant import cells, lattice
 from pgbb_fast.accountant.lattice import Lattice
 from pgbb_fast.accountant.mechanisms import BlockedGaussian, Mechanism, ResampledGaussian, SubsampledGaussian
-from pgbb_fast.accountant.radius import RadiusLaw, lower_nodes, radius_law, upper_nodes
+from pgbb_fast.accountant.radius import RadiusLaw, lower_nodes, radius_law, typical_radius, upper_nodes
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
-_SKETCH_BINS = 24
+_SKETCH_BINS = 32
 _BINOMIAL_TAIL = 1e-85
-_OMITTED = 1e-78      # mass left out of the laws of a release's radius, counted as infinite loss
+_OMITTED = 1e-78  # mass left out of the laws of a release's radius, counted as infinite loss
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,31 @@ class Quality:
 
 
 @dataclass(frozen=True)
+class Focus:
+    """What is looked for: near the loss ``epsilon``, with tilt ``tilt``.
+
+    ``cut`` is the mass of each node's upper tail that counts as infinite loss (in a lower bound: as none), and
+    losses above ``cap`` count as infinite (in a lower bound: as ``cap``).
+    """
+
+    tilt: float
+    epsilon: float
+    cut: float
+    cap: float
+
+
+@dataclass(frozen=True)
 class Pair:
     """Functions of one release's worst pair; ``direction`` is 0 or, where there are two, 1.
 
-    ``sketch(direction, cut)`` gives losses and masses, roughly; ``lengths(cut, quality)`` the largest loss of each
-    node, for the cost; ``build(direction, h, cut, quality, upper)`` a lattice that bounds the pair.  ``cut`` is the
-    mass of each node's upper tail that counts as infinite loss (lower bound: as none).
+    ``sketch(direction, cut)`` gives losses and masses, roughly; ``lengths(focus, quality)`` the largest loss of each
+    node, for the cost; ``build(direction, h, focus, quality, upper)`` a lattice that bounds the pair.
     """
 
     directions: int
     sketch: Callable[[int, float], tuple[Array, Array]]
-    lengths: Callable[[float, Quality], Array]
-    build: Callable[[int, float, float, Quality, bool], Lattice]
+    lengths: Callable[[Focus, Quality], Array]
+    build: Callable[[int, float, Focus, Quality, bool], Lattice]
 
 
 def pair_for(mechanism: Mechanism, noise: float) -> Pair:
@@ -64,33 +78,55 @@ def pair_for(mechanism: Mechanism, noise: float) -> Pair:
 def _antipodal(mechanism: BlockedGaussian | SubsampledGaussian, noise: float) -> Pair:
     q = float(mechanism.sampling_rate)
 
-    def law(bins: int) -> RadiusLaw:
-        return radius_law(mechanism, bins)
+    typical = typical_radius(mechanism)
+
+    def rough(radius: Array) -> Array:
+        result: Array = np.log1p((radius / typical) ** 4)
+        return result
+
+    def law(focus: Focus, quality: Quality) -> RadiusLaw:
+        return radius_law(mechanism, quality.bins, lambda radius: _curvature(radius, q, noise, focus))
 
     def sketch(direction: int, cut: float) -> tuple[Array, Array]:
         del direction
-        r, w = upper_nodes(law(_SKETCH_BINS), noise)
+        r, w = upper_nodes(radius_law(mechanism, _SKETCH_BINS, rough), noise)
         x, inside = _sketch_points(r, w, cut)
         r = r[:, None]
         density = ((1 - q) * np.exp(-x * x / 2) + q * np.exp(-((x - r) ** 2) / 2)) * inside
         mass = w[:, None] * density / np.maximum(density.sum(axis=1, keepdims=True), 1e-300)
         return _sorted(cells.largest_loss(r, q, x - r).ravel(), mass.ravel())
 
-    def lengths(cut: float, quality: Quality) -> Array:
-        r, w = upper_nodes(law(quality.bins), noise)
-        reach = cells.node_reach(w, cut)
-        return cells.largest_loss(r[reach > 0], q, reach[reach > 0])
+    def lengths(focus: Focus, quality: Quality) -> Array:
+        r, w = upper_nodes(law(focus, quality), noise)
+        reach = cells.node_reach(w, focus.cut)
+        return np.minimum(cells.largest_loss(r[reach > 0], q, reach[reach > 0]), focus.cap)
 
-    def build(direction: int, h: float, cut: float, quality: Quality, upper: bool) -> Lattice:
+    def build(direction: int, h: float, focus: Focus, quality: Quality, upper: bool) -> Lattice:
         del direction
         if upper:
-            r, w = upper_nodes(law(quality.bins), noise)
-            half = cells.antipodal_cells(r, w, q, h, cut)
+            r, w = upper_nodes(law(focus, quality), noise)
+            half = cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap)
             return lattice.upper_from_half(replace(half, beyond=half.beyond + _OMITTED))
-        r, w = lower_nodes(law(quality.bins), noise)
-        return lattice.lower_from_half(cells.antipodal_cells(r, w, q, h, cut))
+        r, w = lower_nodes(law(focus, quality), noise)
+        return lattice.lower_from_half(cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap))
 
     return Pair(1, sketch, lengths, build)
+
+
+def _curvature(radius: Array, q: float, noise: float, focus: Focus) -> Array:
+    r"""log of the curvature in R of :math:`E \exp(t \min(L, \epsilon))`, roughly, to place bins where it matters."""
+    few = np.linspace(0.0, 1.0, 65) ** 1.5 * float(radius[-1])
+    r = (few / noise)[:, None]
+    top = min(float(r[-1, 0]) + 8.0, 60.0)
+    x = np.linspace(-8.0, top, 56)[None, :]
+    density = (1 - q) * np.exp(-x * x / 2) + q * np.exp(-((x - r) ** 2) / 2)
+    loss = np.minimum(cells.largest_loss(r, q, x - r), focus.epsilon)
+    value = (density * np.exp(focus.tilt * (loss - focus.epsilon))).sum(axis=1)
+    slope = np.diff(value) / np.diff(few)
+    bend = np.abs(np.diff(slope)) / (0.5 * (few[2:] - few[:-2]))
+    bend = np.maximum(bend, 1e-9 * value[1:-1] + 1e-300)
+    result: Array = np.interp(radius, few[1:-1], np.log(bend))
+    return result
 
 
 def _one_sided(q: float, r: float) -> Pair:
@@ -106,16 +142,17 @@ def _one_sided(q: float, r: float) -> Pair:
             loss = -loss
         return _sorted(loss, density / density.sum())
 
-    def lengths(cut: float, quality: Quality) -> Array:
+    def lengths(focus: Focus, quality: Quality) -> Array:
         del quality
-        reach = float(cells.node_reach(np.ones(1), cut)[0])
+        reach = float(cells.node_reach(np.ones(1), focus.cut)[0])
         high = float(np.logaddexp(log_1q, math.log(q) + r * (r / 2 + reach)))
         low = float(np.logaddexp(log_1q, math.log(q) - r * (r / 2 + reach)))
-        return np.array([high, -low])
+        result: Array = np.minimum(np.array([high, -low]), focus.cap)
+        return result
 
-    def build(direction: int, h: float, cut: float, quality: Quality, upper: bool) -> Lattice:
+    def build(direction: int, h: float, focus: Focus, quality: Quality, upper: bool) -> Lattice:
         del quality
-        full = cells.one_sided_cells(r, q, h, cut)
+        full = cells.one_sided_cells(r, q, h, focus.cut, focus.cap)
         return (lattice.upper_from_full if upper else lattice.lower_from_full)(full)[direction]
 
     return Pair(2, sketch, lengths, build)
@@ -143,15 +180,15 @@ def _resampled(mechanism: ResampledGaussian, noise: float) -> Pair:
         mass = np.concatenate((up.ravel(), down.ravel(), [rest]))
         return _sorted(losses, mass / mass.sum())
 
-    def lengths(cut: float, quality: Quality) -> Array:
+    def lengths(focus: Focus, quality: Quality) -> Array:
         del quality
-        reach = cells.node_reach(weight, cut)
+        reach = cells.node_reach(weight, focus.cut)
         top = np.logaddexp(mechanism.log_exclusion, math.log(p) + r * (r / 2 + reach))
-        return np.maximum(top[reach > 0], 0.0)
+        return np.clip(top[reach > 0], 0.0, focus.cap)
 
-    def build(direction: int, h: float, cut: float, quality: Quality, upper: bool) -> Lattice:
+    def build(direction: int, h: float, focus: Focus, quality: Quality, upper: bool) -> Lattice:
         del direction, quality
-        half = cells.resampled_cells(r, weight, p, h, cut)
+        half = cells.resampled_cells(r, weight, p, h, focus.cut, focus.cap)
         half = replace(half, beyond=half.beyond + _OMITTED)
         return lattice.upper_from_half(half) if upper else lattice.lower_from_half(half)
 

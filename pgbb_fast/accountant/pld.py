@@ -18,26 +18,25 @@ from pgbb_fast.accountant.compose import (
     tilt_for_epsilon,
 )
 from pgbb_fast.accountant.lattice import Lattice
-from pgbb_fast.accountant.pairs import Pair, Quality
+from pgbb_fast.accountant.pairs import Focus, Pair, Quality
 
 Part = tuple[Pair, int]
 
-_CUT = 1e-6            # mass of P cut to infinite loss, relative to delta
+_CUT = 1e-5  # mass of P cut to infinite loss, relative to delta
 _SMALLEST_LOG_DELTA = -700.0
-_MOST_CELLS = 2.5e6       # cells, over all nodes
-_MOST_WINDOW = 1e5        # lattice points in one composed standard deviation
-_CHEAP_CELLS = 3e4        # what is always affordable, of both kinds
+_ATTEMPTS = 3
+_MOST_CELLS = 1.5e6  # cells, over all nodes
+_MOST_WINDOW = 1e5  # lattice points in one composed standard deviation
+_CHEAP_CELLS = 3e4  # what is always affordable, of both kinds
 _CHEAP_WINDOW = 1e-3
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Lattice spacing, mass cut off each node, tilt, and the size of delta they were chosen for."""
+    """Lattice spacing and focus."""
 
     h: float
-    cut: float
-    tilt: float
-    log_delta: float
+    focus: Focus
 
 
 def epsilon_bound(parts: Sequence[Part], delta: float, quality: Quality, *, upper: bool) -> float:
@@ -46,36 +45,46 @@ def epsilon_bound(parts: Sequence[Part], delta: float, quality: Quality, *, uppe
 
 
 def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Quality, upper: bool) -> float:
-    """One direction; the tilt is improved while the answer lies at an end of what the window shows."""
+    """One direction: look where a sketch says, then, if the answer lies elsewhere or is blurred, look there."""
     log_delta = math.log(delta)
     sketches = _sketches(parts, direction, log_delta)
-    tilt = tilt_for_delta(sketches, log_delta)
-    plan = _plan(parts, sketches, tilt, log_delta, quality)
-    lattices = _lattices(parts, direction, plan, quality, upper=upper)
-    exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
-    found = math.nan
-    for attempt in range(3):
+    tilt, guess = tilt_for_delta(sketches, log_delta)
+    found = math.inf if upper else 0.0
+    for _ in range(_ATTEMPTS):
+        plan = _plan(parts, sketches, tilt, log_delta, guess, quality)
+        lattices = _lattices(parts, direction, plan, quality, upper=upper)
+        exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
         here = cumulants(exact, tilt)
-        if attempt > 0 or abs(here.value - tilt * here.mean - log_delta) > 0.2 * abs(log_delta) + 0.5:
-            tilt = tilt_for_delta(exact, log_delta) * (1.0 if attempt < 2 else 0.7)
+        if here.value - tilt * guess > log_delta + 8:
+            tilt = tilt_for_epsilon(exact, guess)
             here = cumulants(exact, tilt)
-        low = max(0.0, here.mean - 6 * math.sqrt(here.variance))
-        profile = compose(lattices, tilt, log_delta).profile(low, upper=upper)
-        value = profile.epsilon_at(delta)
-        inside = value > profile.origin or (profile.origin <= 0 and math.isfinite(value))
-        if not inside:
-            profile = compose(lattices, tilt, log_delta).profile(0.0, upper=upper)
-            value = profile.epsilon_at(delta)
-            inside = value > profile.origin or profile.origin <= 0
-            if not upper and value <= profile.origin:
-                value = 0.0
-        if not upper and not math.isfinite(value):
-            value, inside = float(profile.origin + profile.x[-1]), False
-        if math.isnan(found) or (value < found if upper else value > found):
-            found = value
-        if inside and math.isfinite(value):
+        value, blur = _read(lattices, tilt, log_delta, max(0.0, here.mean - 6 * math.sqrt(here.variance)), upper)
+        found = min(found, value) if upper else max(found, value)
+        if blur < 1e-3 and (found > 0.6 * guess or found == 0.0):
             break
+        guess = found if 0 < found < math.inf else 2 * guess
+        tilt = tilt_for_epsilon(exact, guess)
     return found
+
+
+def _read(
+    lattices: Sequence[tuple[Lattice, int]], tilt: float, log_delta: float, low: float, upper: bool
+) -> tuple[float, float]:
+    """Epsilon where delta is reached, and the share of delta that the round-off and window margins make up."""
+    delta = math.exp(log_delta)
+    composed = compose(lattices, tilt, log_delta)
+    profile = composed.profile(low, upper=upper)
+    value = profile.epsilon_at(delta)
+    if profile.origin > 0 and value <= profile.origin:
+        profile = composed.profile(0.0, upper=upper)
+        value = profile.epsilon_at(delta)
+    known = value > profile.origin or profile.origin <= 0
+    if not upper and not (known and math.isfinite(value)):
+        value = 0.0 if value <= profile.origin else profile.origin + float(profile.x[-1])
+    if not known or not math.isfinite(value):
+        return value, 1.0
+    place = min(int(np.searchsorted(profile.x, value - profile.origin)), len(profile.x) - 1)
+    return max(value, 0.0), abs(float(profile.margin[place])) / delta
 
 
 def delta_bound(parts: Sequence[Part], epsilon: float, quality: Quality, *, upper: bool) -> float:
@@ -94,12 +103,14 @@ def _one_delta(parts: Sequence[Part], direction: int, epsilon: float, quality: Q
         if guess < log_delta - 5 and log_delta > _SMALLEST_LOG_DELTA:
             log_delta = max(guess, _SMALLEST_LOG_DELTA)
             continue
-        plan = _plan(parts, sketches, tilt, log_delta, quality)
+        plan = _plan(parts, sketches, tilt, log_delta, epsilon, quality)
         lattices = _lattices(parts, direction, plan, quality, upper=upper)
+        exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
+        tilt = tilt_for_epsilon(exact, epsilon)
         value = compose(lattices, tilt, log_delta).profile(epsilon, upper=upper).delta_at(epsilon)
-        if not value < math.exp(log_delta) * 1e-3 or log_delta <= _SMALLEST_LOG_DELTA:
+        if not value < math.exp(log_delta) * 0.05 or log_delta <= _SMALLEST_LOG_DELTA:
             break
-        log_delta = max(_SMALLEST_LOG_DELTA, math.log(value) if value > 0 else log_delta - 100)
+        log_delta = max(_SMALLEST_LOG_DELTA, math.log(value) if value > 0 else log_delta - 15)
     if value != value:
         return 1.0 if upper else 0.0
     return max(0.0, value)
@@ -132,24 +143,30 @@ def _search_width(sketches: Sequence[Atoms], tilt: float) -> float:
 
 
 def _plan(
-    parts: Sequence[Part], sketches: Sequence[Atoms], tilt: float, log_delta: float, quality: Quality
+    parts: Sequence[Part],
+    sketches: Sequence[Atoms],
+    tilt: float,
+    log_delta: float,
+    epsilon: float,
+    quality: Quality,
 ) -> Plan:
-    """Spacing at which connecting the dots adds 2 ``tolerance`` of the composed tilted variance."""
+    """Spacing at which connecting the dots moves epsilon by about ``tolerance``.
+
+    It multiplies delta by about exp(t (t + 1) V / 2), V the variance it adds to the tilted composition, and delta
+    falls with epsilon like exp(-t epsilon).
+    """
     count = sum(n for _, n in parts)
-    here = cumulants(sketches, tilt)
-    spread = math.sqrt(max(here.variance, 1e-300))
-    least = min(cumulants(sketches, share * tilt).variance for share in (0.0, 0.25, 0.5, 1.0))
-    budget = 2 * quality.tolerance * max(least, 1e-300)
+    spread = math.sqrt(max(cumulants(sketches, tilt).variance, 1e-300))
+    budget = 2 * quality.tolerance * max(epsilon, 0.3 * spread) / (tilt + 1)
     h = math.sqrt(6 * budget / count)
     while _added(sketches, tilt, 1.5 * h) < budget and h < 1.0:
         h *= 1.5
     h = min(h, math.sqrt(8 * quality.tolerance) / (tilt + 1))
-    cut = _cut(parts, log_delta)
-    lengths = np.concatenate([pair.lengths(cut, quality) for pair, _ in parts])
-    total = float(lengths.sum())
-    h = min(h, max(_CHEAP_WINDOW * spread, total / _CHEAP_CELLS))        # finer where it costs next to nothing
-    h = max(h, total / _MOST_CELLS, spread / _MOST_WINDOW)
-    return Plan(h, cut, tilt, log_delta)
+    cap = epsilon + 40 + 10 * math.sqrt(cumulants(sketches, 0.0).variance)
+    focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap)
+    total = float(sum(pair.lengths(focus, quality).sum() for pair, _ in parts))
+    h = min(h, max(_CHEAP_WINDOW * spread, total / _CHEAP_CELLS))  # finer where it costs next to nothing
+    return Plan(max(h, total / _MOST_CELLS, spread / _MOST_WINDOW), focus)
 
 
 def _added(sketches: Sequence[Atoms], tilt: float, h: float) -> float:
@@ -167,6 +184,6 @@ def _lattices(
     parts: Sequence[Part], direction: int, plan: Plan, quality: Quality, *, upper: bool
 ) -> list[tuple[Lattice, int]]:
     return [
-        (pair.build(min(direction, pair.directions - 1), plan.h, plan.cut, quality, upper), count)
+        (pair.build(min(direction, pair.directions - 1), plan.h, plan.focus, quality, upper), count)
         for pair, count in parts
     ]

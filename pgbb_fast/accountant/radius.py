@@ -21,8 +21,10 @@ lower bound.  The mean of psi is itself bracketed through the mean of R, psi bei
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +32,11 @@ from numpy.typing import NDArray
 from pgbb_fast.accountant.convolve import power_tail
 from pgbb_fast.accountant.mechanisms import BlockedGaussian, SubsampledGaussian
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
-_ROUND = 1e-11          # relative error allowed to the incomplete beta function (tested: 2e-13)
-_TAIL = 1e-80           # above the quantile of this tail the weight is left out: ``pairs`` counts 1e-78 as infinite loss
-_CELL = 6e-4            # cells of u^2 for shared minibatches, in units of E u^2
+_ROUND = 3e-11  # relative error allowed to the incomplete beta function (tested to be a tenth of it)
+_TAIL = 1e-80  # above the quantile of this tail the weight is left out: ``pairs`` counts 1e-78 as infinite loss
+_CELL = 6e-4  # cells of u^2 for shared minibatches, in units of E u^2
 _MOST_CELLS = 2**22
 
 
@@ -49,14 +51,28 @@ class RadiusLaw:
     lower_mean: Array
 
 
-def radius_law(mechanism: BlockedGaussian | SubsampledGaussian, bins: int) -> RadiusLaw:
-    """Law of R in about ``bins`` bins, but for a tail of at most 1e-78 (both laws)."""
+Weight = Callable[[Array], Array]
+
+
+def typical_radius(mechanism: BlockedGaussian | SubsampledGaussian) -> float:
+    """Root mean square of R."""
+    if isinstance(mechanism, SubsampledGaussian):
+        return 1.0
+    gamma, blocks = mechanism.concentration, mechanism.n_blocks
+    return math.sqrt(mechanism.draws_per_release * (gamma + 1) / (blocks * (blocks * gamma + 1)))
+
+
+def radius_law(mechanism: BlockedGaussian | SubsampledGaussian, bins: int, weight: Weight) -> RadiusLaw:
+    """Law of R in about ``bins`` bins, but for a tail of at most 1e-78 (both laws).
+
+    ``weight(R)`` is the logarithm of the curvature there, for the placement of the bins only.
+    """
     if isinstance(mechanism, SubsampledGaussian):
         return _atom(1.0)
     gamma, blocks, draws = mechanism.concentration, mechanism.n_blocks, mechanism.draws_per_release
     if draws == 1:
-        return _beta_law(gamma, blocks, bins)
-    return _shared_law(gamma, blocks, draws, bins)
+        return _beta_law(gamma, blocks, bins, weight)
+    return _shared_law(gamma, blocks, draws, bins, weight)
 
 
 def _atom(value: float) -> RadiusLaw:
@@ -109,17 +125,22 @@ def _complement(r: Array) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _beta_law(gamma: float, blocks: int, bins: int) -> RadiusLaw:
+def _beta_grid(gamma: float, blocks: int) -> tuple[Array, Array]:
+    """Points in (0, 1] and the logarithm of u's density there, up to a constant."""
+    a, b = gamma, (blocks - 1) * gamma
+    grid = beta_quantile(a, b, _TAIL) * np.linspace(0.0, 1.0, 2001)[1:] ** 2
+    with np.errstate(divide="ignore"):
+        log_f = (a - 1) * np.log(grid) + (b - 1) * np.log1p(-np.minimum(grid, 1 - 1e-16))
+    return grid, log_f
+
+
+def _beta_law(gamma: float, blocks: int, bins: int, weight: Weight) -> RadiusLaw:
     """u ~ Beta(gamma, (S-1) gamma)."""
     from scipy.special import betainc, betaincc
 
     a, b = gamma, (blocks - 1) * gamma
-    top = beta_quantile(a, b, _TAIL)
-    grid = top * np.linspace(0.0, 1.0, 4001)[1:] ** 2
-    with np.errstate(divide="ignore"):
-        log_f = (a - 1) * np.log(grid) + (b - 1) * np.log1p(-np.minimum(grid, 1 - 1e-16))
-    typical = math.sqrt((gamma + 1) / (blocks * (blocks * gamma + 1)))
-    edges = _spaced(grid, log_f + np.log1p((grid / typical) ** 4), bins)
+    grid, log_f = _beta_grid(gamma, blocks)
+    edges = _spaced(grid, log_f + weight(grid), bins)
     mean = 1.0 / blocks
     tail, head = betaincc(a, b, edges), betainc(a, b, edges)
     tail1, head1 = betaincc(a + 1, b, edges), betainc(a + 1, b, edges)
@@ -143,9 +164,7 @@ def _rounded(edges: Array, mass: Array, part: Array, error: Array, part_error: A
     excess = float(upper_mass.sum()) - 1.0
     upper_mass = _remove_from_bottom(upper_mass, excess)
     lower_mass = np.maximum(mass - error, 0.0)
-    return RadiusLaw(
-        edges, upper_mass, np.clip(upper_mean, low, high), lower_mass, np.clip(lower_mean, low, high)
-    )
+    return RadiusLaw(edges, upper_mass, np.clip(upper_mean, low, high), lower_mass, np.clip(lower_mean, low, high))
 
 
 def _remove_from_bottom(mass: Array, excess: float) -> Array:
@@ -191,21 +210,20 @@ def _spaced(grid: Array, log_weight: Array, bins: int) -> Array:
     return result
 
 
-@lru_cache(maxsize=16)
-def _shared_law(gamma: float, blocks: int, draws: int, bins: int) -> RadiusLaw:
+def _shared_law(gamma: float, blocks: int, draws: int, bins: int, weight: Weight) -> RadiusLaw:
     r"""R^2 = V = sum of K independent u_k^2: u_k^2 in cells of width h, rounded down or (K h more) up.
 
     The convolution's tails come with proved error bounds from ``convolve.power_tail``.
     """
     cell, tail_low, tail_high = _square_tails(gamma, blocks, draws)
     v = cell * np.arange(len(tail_high))
-    mass = np.concatenate(([1.0], tail_high[:-1])) - tail_high      # P(V' = v), V' the lower-rounded sum
+    mass = np.concatenate(([1.0], tail_high[:-1])) - tail_high  # P(V' = v), V' the lower-rounded sum
     with np.errstate(divide="ignore"):
         log_f = np.log(mass / cell)
-    typical = draws * (gamma + 1) / (blocks * (blocks * gamma + 1))
     root = np.sqrt(v + cell)
     # density of R at R = sqrt(v) is 2 R times that of V
-    edges = _spaced(root, log_f + np.log(2 * root) + np.log1p((root / math.sqrt(typical)) ** 4), bins)
+    thin = slice(None, None, max(1, len(root) // 4000))
+    edges = _spaced(root[thin], (log_f + np.log(2 * root))[thin] + weight(root[thin]), bins)
     upper_r = np.sqrt(v + draws * cell)
     edges = np.append(edges[edges < upper_r[-1]], upper_r[-1])
     upper_mass, upper_mean = _binned(upper_r, mass, edges)

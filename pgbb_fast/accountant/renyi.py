@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.accountant.mechanisms import BlockedGaussian, SubsampledGaussian
-from pgbb_fast.accountant.squares import EPS, BetaSquare, Excess, SquareLaw, UnitSquare, powered
+from pgbb_fast.accountant.squares import EPS, BetaSquare, SquareLaw, UnitSquare, powered
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
-_TERMS = (2, 4, 6, 8, 12, 16, 24)      # even numbers of terms P of (1 + q b)^(1 - lambda); the best bound wins
-_MAX_ORDER = 2**20                     # a bound on work, not on validity: every smaller order gives a bound too
+_MANY_ORDERS = 256  # above, fewer numbers of terms are tried
+_TERMS = (2, 4, 6, 8, 12, 16, 24)  # even numbers of terms P of (1 + q b)^(1 - lambda); the best bound wins
 
 
 def square_law(mechanism: BlockedGaussian | SubsampledGaussian) -> tuple[SquareLaw, int]:
@@ -42,7 +43,8 @@ def log_moment(mechanism: BlockedGaussian | SubsampledGaussian, order: int, nois
     if mechanism.adjacency == "add-remove":
         s = np.arange(order + 1.0)
         excess = UnitSquare().excess((s * s - s) / (2 * noise * noise))
-        return _log1p_of_sum(log_binomial(order, q) + excess.log, excess.sign, excess.error + 4 * EPS * order)
+        log_pmf, relative = log_binomial(order, q)
+        return _log1p_of_sum(log_pmf + excess.log, excess.sign, excess.error + relative)
     return antipodal_log_moment(order, q, noise**-2, law, draws)
 
 
@@ -63,39 +65,53 @@ def antipodal_log_moment(order: int, q: float, rho: float, law: SquareLaw, draws
     best = _log1p_of_sum(full.log + log_q, full.sign, full.error + 2 * EPS)
     if q == 1.0 or not math.isfinite(best):
         return best
-    top = _TERMS[-1] if order * q < 200 else 0
-    terms = [p for p in _TERMS if p <= top]
-    if not terms:
+    if order * q > 200:
         return best
+    terms = _TERMS if order <= _MANY_ORDERS else _TERMS[:3]
+    log_pmf, relative = log_binomial(order, q)
+    weights = [_log_weights(order, q, p) for p in terms]
+    top = terms[-1]
     s = np.arange(order + 1.0)
-    log_pmf = log_binomial(order, q)
+    # |G(x)| <= max(1, e^x), so a term is at most Bin(s) (sum of w) times this: small ones are bounded, not summed
+    ceiling = log_pmf + max(float(np.logaddexp.reduce(w)) for w in weights)
+    ceiling += draws * rho * np.maximum(s * (s - 1), top * (top - 1)) / 2
+    scale = math.log(2.0 * order * (order - 1) * draws * rho) + 2 * log_q + float(law.log_moments(2)[1])
+    kept = ceiling > scale + math.log(1e-14 / order)
+    dropped = float(np.exp(np.minimum(ceiling[~kept], 0.0)).sum())
+    s, log_pmf = s[kept], log_pmf[kept]
     t = np.arange(top + 1.0)[None, :]
     e = ((s[:, None] - t) ** 2 - (s[:, None] + t)) / 2
     unique, inverse = np.unique(e, return_inverse=True)
     g = powered(law.excess(unique * rho), draws)
-    g = Excess(g.log[inverse].reshape(e.shape), g.sign[inverse].reshape(e.shape), g.error[inverse].reshape(e.shape))
-    relative = EPS * (8 * order.bit_length() * order + 64)       # of the binomial weights and of w_t, in logarithms
-    for p in terms:
-        log_w = _log_weights(order, q, p)
-        alternating = (-1.0) ** np.arange(p + 1)
-        log = log_pmf[:, None] + log_w[None, :] + g.log[:, : p + 1]
-        sign = g.sign[:, : p + 1] * alternating
-        bound = _log1p_of_sum(log.ravel(), sign.ravel(), (g.error[:, : p + 1] + relative).ravel())
-        best = min(best, bound)
+    inverse = inverse.reshape(e.shape)
+    for p, log_w in zip(terms, weights, strict=True):
+        part = inverse[:, : p + 1]
+        log = log_pmf[:, None] + log_w[None, :] + g.log[part]
+        sign = g.sign[part] * (-1.0) ** np.arange(p + 1)
+        bound = _log1p_of_sum(log.ravel(), sign.ravel(), (g.error[part] + relative).ravel())
+        best = min(best, bound + dropped)
     return best
 
 
-def log_binomial(order: int, q: float) -> Array:
-    """log Bin(s; order, q), s = 0..order."""
+def log_binomial(order: int, q: float) -> tuple[Array, float]:
+    """log Bin(s; order, q), s = 0..order, and a bound on its error beyond one rounding of the result."""
     if q == 1.0:
         out = np.full(order + 1, -np.inf)
         out[-1] = 0.0
-        return out
-    s = np.arange(1.0, order + 1.0)
-    log_choose = np.concatenate(([0.0], np.cumsum(np.log((order + 1 - s) / s))))
+        return out, 0.0
     k = np.arange(order + 1.0)
-    result: Array = log_choose + k * math.log(q) + (order - k) * math.log1p(-q)
-    return result
+    log_choose, error = _log_choose(order)
+    return log_choose + k * math.log(q) + (order - k) * math.log1p(-q), error + 32 * EPS
+
+
+@lru_cache(maxsize=1024)
+def _log_choose(order: int) -> tuple[Array, float]:
+    """log C(order, s): from exact integers up to 512, from a cumulated sum beyond, with its error."""
+    if order <= 512:
+        return np.array([math.log(math.comb(order, s)) for s in range(order + 1)]), 2 * EPS * order
+    s = np.arange(1.0, order + 1.0)
+    value = np.concatenate(([0.0], np.cumsum(np.log((order + 1 - s) / s))))
+    return value, 2 * EPS * order * float(value.max())
 
 
 @lru_cache(maxsize=4096)
@@ -110,7 +126,7 @@ def _log_weights(order: int, q: float, p: int) -> Array:
     tail = float(betainc(p, nu, q))
     if tail > 0:
         last = math.log(tail) - nu * math.log1p(-q)
-    else:      # underflow: sum_{l>=P} C(nu+l-1,l) q^l <= first term / (1 - ratio), or no bound at all
+    else:  # underflow: sum_{l>=P} C(nu+l-1,l) q^l <= first term / (1 - ratio), or no bound at all
         ratio = q * (nu + p) / (p + 1)
         first = math.lgamma(nu + p) - math.lgamma(nu) - math.lgamma(p + 1) + p * math.log(q)
         last = first - math.log1p(-ratio) if ratio < 1 else math.inf
@@ -130,18 +146,11 @@ def _log1p_of_sum(log: Array, sign: Array, error: Array) -> float:
         return 0.0
     if not top < math.inf:
         return math.inf
-    log, sign, error = (x[log > top - 745] for x in (log, sign, error))      # the rest is below 5e-324 of the top
+    log, sign, error = (x[log > top - 745] for x in (log, sign, error))  # the rest is below 5e-324 of the top
     size = np.exp(log - top)
     total = float((sign * size).sum() + (size * (error + EPS * (8 + math.log2(size.size) + np.abs(log)))).sum())
-    if total <= 0:      # rounding below zero: the moment is at least one
+    if total <= 0:  # rounding below zero: the moment is at least one
         return 0.0
-    if top > 30:
-        value = top + math.log(total) + math.exp(-top) / total
-    else:
-        value = math.log1p(math.exp(top) * total)
+    large = top > 30
+    value = top + math.log(total) + math.exp(-top) / total if large else math.log1p(math.exp(top) * total)
     return value * (1 + 8 * EPS)
-
-
-def max_order() -> int:
-    """The largest order tried; larger ones are never needed for a valid bound."""
-    return _MAX_ORDER

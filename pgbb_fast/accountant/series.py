@@ -12,17 +12,18 @@ Nothing cancels: all terms of the recurrence, the moments and the sums are posit
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.accountant.squares import SquareLaw
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
-FIRST_BOUNDED = 5                       # m: orders 3..m-1 in q are kept together (S_k), those from m on bounded
-_TERMS = (6, 8, 12, 16, 24, 40)         # even P >= m + 1
-_ROUND_UP = 1 + 1e-10                   # covers 3 (i + k) roundings of the recurrences below, tested against mpmath
+FIRST_BOUNDED = 5  # m: orders 3..m-1 in q are kept together (S_k), those from m on bounded
+_TERMS = (6, 8, 12, 16, 24, 40)  # even P >= m + 1
+_ROUND_UP = 1 + 1e-10  # covers 3 (i + k) roundings of the recurrences below, tested against mpmath
 
 
 def series_log_moment(
@@ -82,9 +83,9 @@ def _log_mbar(k_max: int, rho: float, law: SquareLaw, moments: int | None) -> Ar
     c = np.full(k_max + 1, -np.inf)
     c[0] = 0.0
     log_rho = math.log(rho)
-    total = np.full(k_max + 1, -np.inf)
+    total: Array = np.full(k_max + 1, -np.inf)
     log_u = law.log_moments(256)
-    least = k_max                     # every k <= k_max has terms only from power ceil(k / 2) on
+    least = k_max  # every k <= k_max has terms only from power ceil(k / 2) on
     i = 0
     while True:
         shifted = c.copy()
@@ -97,7 +98,7 @@ def _log_mbar(k_max: int, rho: float, law: SquareLaw, moments: int | None) -> Ar
         value = c + (float(log_u[i]) if moments is None or i <= 2 * moments + 1 else 0.0)
         total = np.logaddexp(total, value)
         # once i exceeds twice C(k,2) rho and k, the ratio of successive terms is below 1/2 for good
-        if i > least and (value[3:] < total[3:] - 40).all() and i > rho * k_max * (k_max - 1):
+        if i > least and bool((value[3:] < total[3:] - 40).all()) and i > rho * k_max * (k_max - 1):
             return total
         if i > 50_000:
             return np.full(k_max + 1, np.inf)
@@ -114,12 +115,12 @@ def _log_remainder(order: int, q: float, p: int, log_mbar: Array) -> float:
     nu = order - 1
     log_q = math.log(q)
     j = np.arange(order + 1.0)
-    log_lambda = log_choose(np.full_like(j, order), j)                    # C(lambda, j)
+    log_lambda = log_choose(np.full_like(j, order), j)  # C(lambda, j)
     i = np.arange(p + 0.0)
-    log_nu = gammaln(nu + i) - gammaln(nu) - gammaln(i + 1)               # C(nu + l - 1, l) = C(lambda + l - 2, l)
+    log_nu = gammaln(nu + i) - gammaln(nu) - gammaln(i + 1)  # C(nu + l - 1, l) = C(lambda + l - 2, l)
     parts = []
     for l in range(p):  # noqa: E741
-        first = max(0, 3 - l)                          # j + l >= 3; S_k is the same sum over j + l = k < m <= P
+        first = max(0, 3 - l)  # j + l >= 3; S_k is the same sum over j + l = k < m <= P
         jj = np.arange(first, order + 1)
         parts.append(log_lambda[jj] + log_nu[l] + (jj + l) * log_q + log_mbar[jj + l])
     tail = float(betainc(p, nu, q))

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 EPS = float(np.finfo(np.float64).eps)
-_LINEAR = 500.0      # above this the series is summed in logarithms
-_NEGATIVE = 12.0     # below minus this the alternating series is summed in multiple precision
-_LARGEST = 2.0e6     # above this an order is of no use: +inf is returned, which is safe
+_LINEAR = 500.0  # above this the series is summed in logarithms
+_NEGATIVE = 12.0  # below minus this the alternating series is summed in multiple precision
+_LARGEST = 2.0e6  # above this an order is of no use: +inf is returned, which is safe
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,9 @@ class BetaSquare:
         terms = i * math.log(x) - gammaln(i + 1.0) + self.log_moments(count)[1:]
         top = float(terms.max())
         total = float(np.exp(terms - top).sum())
-        tail = 1e-15      # beyond x + 12 sqrt(x) + 60 the ratio of terms is < 1 - 12/sqrt(x) and they are < e^-60 of the top
+        tail = (
+            1e-15  # from x + 12 sqrt(x) + 60 on the terms are below e^-60 of the top and fall faster than 1 - 1/sqrt(x)
+        )
         return top + math.log(total), tail + EPS * 16 * (x * abs(math.log(x)) + count)
 
     def _precise(self, x: float) -> tuple[float, float]:
@@ -140,4 +143,8 @@ def powered(excess: Excess, power: int) -> Excess:
         log = np.where(y > 30, y + np.log1p(-np.exp(-np.abs(y))), np.log(np.abs(np.expm1(np.minimum(y, 30.0)))))
         value = np.abs(np.expm1(np.minimum(y, 30.0)))
         relative = np.where(y > 30, absolute, absolute * np.exp(np.minimum(y, 30.0)) / np.maximum(value, 1e-300))
-    return Excess(np.where(excess.sign == 0, -np.inf, log), excess.sign, np.where(excess.sign == 0, 0.0, 2 * relative + 4 * EPS))
+    return Excess(
+        np.where(excess.sign == 0, -np.inf, log),
+        excess.sign,
+        np.where(excess.sign == 0, 0.0, 2 * relative + 4 * EPS),
+    )
