@@ -187,7 +187,7 @@ class Composed:
         else:
             s1, s2 = scale * (1 - slack) * s1, scale * (1 + slack) * s2
             margin = -noise - self.wrapped * local
-        return Profile(origin, x, s1, s2, margin, s1 - np.exp(x) * s2 + margin, upper)
+        return Profile(origin, x, s1, s2, margin, s1 - np.exp(x) * s2 + margin, upper, self.above)
 
 
 @dataclass(frozen=True)
@@ -201,6 +201,7 @@ class Profile:
     margin: Array
     value: Array
     upper: bool
+    above: float = 0.0
 
     def delta_at(self, epsilon: float) -> float:
         """The bound at ``epsilon``, which must not be below the first lattice point."""

@@ -17,13 +17,16 @@ from pgbb_fast.accountant.compose import (
     tilt_for_delta,
     tilt_for_epsilon,
 )
+from pgbb_fast.accountant.jumps import expand
 from pgbb_fast.accountant.lattice import Lattice
 from pgbb_fast.accountant.pairs import Focus, Pair, Quality
 
 Part = tuple[Pair, int]
 
+_CAPPED = 1e-4  # mass of P above the largest loss kept, relative to delta
 _CUT = 1e-5  # mass of P cut to infinite loss, relative to delta
 _SMALLEST_LOG_DELTA = -700.0
+_BLUR = 1e-3  # share of delta that round-off and window margins may make up before something else is tried
 _ATTEMPTS = 3
 _MOST_CELLS = 1.5e6  # cells, over all nodes
 _MOST_WINDOW = 1e5  # lattice points in one composed standard deviation
@@ -60,7 +63,13 @@ def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Q
             here = cumulants(exact, tilt)
         value, blur = _read(lattices, tilt, log_delta, max(0.0, here.mean - 6 * math.sqrt(here.variance)), upper)
         found = min(found, value) if upper else max(found, value)
-        if blur < 1e-3 and (found > 0.6 * guess or found == 0.0):
+        if blur >= _BLUR and len(lattices) == 1:
+            expansion = expand(*lattices[0], guess if found in (0.0, math.inf) else found, log_delta, upper=upper)
+            if expansion is not None:
+                value = expansion.epsilon_at(delta)
+                found = min(found, value) if upper else max(found, value)
+                blur = 0.0
+        if blur < _BLUR and (found > 0.6 * guess or found == 0.0):
             break
         guess = found if 0 < found < math.inf else 2 * guess
         tilt = tilt_for_epsilon(exact, guess)
@@ -107,7 +116,13 @@ def _one_delta(parts: Sequence[Part], direction: int, epsilon: float, quality: Q
         lattices = _lattices(parts, direction, plan, quality, upper=upper)
         exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
         tilt = tilt_for_epsilon(exact, epsilon)
-        value = compose(lattices, tilt, log_delta).profile(epsilon, upper=upper).delta_at(epsilon)
+        profile = compose(lattices, tilt, log_delta).profile(epsilon, upper=upper)
+        value = profile.delta_at(epsilon)
+        if len(lattices) == 1 and not abs(float(profile.margin[0])) < _BLUR * value:
+            expansion = expand(*lattices[0], epsilon, log_delta, upper=upper)
+            if expansion is not None:
+                better = expansion.delta_at(epsilon)
+                value = better if value != value else (min if upper else max)(value, better)
         if not value < math.exp(log_delta) * 0.05 or log_delta <= _SMALLEST_LOG_DELTA:
             break
         log_delta = max(_SMALLEST_LOG_DELTA, math.log(value) if value > 0 else log_delta - 15)
@@ -162,11 +177,20 @@ def _plan(
     while _added(sketches, tilt, 1.5 * h) < budget and h < 1.0:
         h *= 1.5
     h = min(h, math.sqrt(8 * quality.tolerance) / (tilt + 1))
+    # beyond it e^(epsilon - L) no longer matters, or what is left of P is a small part of delta
     cap = epsilon + 40 + 10 * math.sqrt(cumulants(sketches, 0.0).variance)
+    cap = min(cap, max(2 * epsilon, *(_quantile(part, log_delta + math.log(_CAPPED / count)) for part in sketches)))
     focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap)
     total = float(sum(pair.lengths(focus, quality).sum() for pair, _ in parts))
     h = min(h, max(_CHEAP_WINDOW * spread, total / _CHEAP_CELLS))  # finer where it costs next to nothing
     return Plan(max(h, total / _MOST_CELLS, spread / _MOST_WINDOW), focus)
+
+
+def _quantile(part: Atoms, log_tail: float) -> float:
+    """Least loss of the sketch with at most exp(``log_tail``) of the mass of one release above it."""
+    above = np.cumsum(np.exp(part.log_mass)[::-1])[::-1]
+    place = int(np.searchsorted(-above, -math.exp(log_tail)))
+    return float(part.loss[min(place, len(part.loss) - 1)])
 
 
 def _added(sketches: Sequence[Atoms], tilt: float, h: float) -> float:

@@ -88,7 +88,7 @@ def test_more_releases_and_higher_rates_cost_more(m, d):
 
 
 @given(m=mechanisms(), d=logs(1e-10, 1e-2))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_renyi_is_never_below_the_lower_bound(m, d):
     assume(not isinstance(m, ResampledGaussian))
     low = epsilon_bounds(m, delta=d).lower
@@ -101,7 +101,7 @@ def test_renyi_is_never_below_the_lower_bound(m, d):
 
 
 @given(m=mechanisms(), e=logs(0.01, 20), d=logs(1e-10, 1e-2))
-@settings(max_examples=30)
+@settings(max_examples=25)
 def test_calibrated_noise_is_safe_and_not_wasteful(m, e, d):
     s = noise_multiplier(m, epsilon=e, delta=d)
     assert epsilon(replace(m, noise_multiplier=s), delta=d) <= e

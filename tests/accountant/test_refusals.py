@@ -187,7 +187,8 @@ def test_import_is_light():
         "import sys, pgbb_fast.accountant as a;"
         "heavy = {'numba', 'torch', 'scipy', 'mpmath', 'matplotlib'} & set(sys.modules);"
         "assert not heavy, heavy;"
-        "m = a.BlockedGaussian(n=100, n_blocks=5, sampling_rate=.1, steps=2, minibatch='independent', noise_multiplier=2.);"
+        "m = a.BlockedGaussian(n=100, n_blocks=5, sampling_rate=.1, steps=2, minibatch='independent',"
+        "noise_multiplier=2.);"
         "a.epsilon(m, delta=1e-5); assert not {'numba', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
