@@ -14,6 +14,7 @@ from pgbb_fast.accountant.mechanisms import (
     Bounds,
     Mechanism,
     ResampledGaussian,
+    SubsampledGaussian,
     check_mechanism,
     check_noise,
     with_count,
@@ -231,9 +232,32 @@ def epsilon_function(
         )
     from pgbb_fast.accountant.moments import composed_moment
 
-    return lambda noise: epsilon_from_moments(
-        lambda order: composed_moment(who, mechanism, noise, order, method), delta, conversion
-    )
+    def by_moments(noise: float) -> float:
+        value = epsilon_from_moments(
+            lambda order: composed_moment(who, mechanism, noise, order, method), delta, conversion
+        )
+        if method == "renyi" and mechanism.adjacency == "add-remove":
+            value = min(value, _real_orders(mechanism, noise, delta, conversion))
+        return value
+
+    return by_moments
+
+
+def _real_orders(mechanism: Mechanism, noise: float, delta: float, conversion: Conversion) -> float:
+    """The plain mechanism's moments are known at real orders too, which matter where the best order is below 3."""
+    if not isinstance(mechanism, SubsampledGaussian):
+        return math.inf
+    from pgbb_fast.accountant.orders import log_factor_real, minimise_over_reals
+    from pgbb_fast.accountant.renyi import real_order_log_moment
+
+    q, count, log_delta = float(mechanism.sampling_rate), mechanism.releases, math.log(delta)
+
+    def objective(order: float) -> float:
+        moment = count * real_order_log_moment(order, q, noise)
+        return (moment + log_factor_real(order, conversion) - log_delta) / (order - 1)
+
+    value = minimise_over_reals(objective, 1.0 + 1e-3, 4.0)
+    return max(0.0, value + 1e-14 * abs(value))
 
 
 def first_guess(mechanism: Mechanism, epsilon: float, delta: float) -> float:

@@ -140,7 +140,7 @@ def _log_mgf(mass: Array, k: Array, tilt: float) -> float:
 
 def _tilt_for(mass: Array, k: Array, count: int, log_tail: float) -> float:
     """A tilt t at which T (K(t) - t K'(t)) is about ``log_tail``."""
-    step = max(1, len(k) // 4096)      # any tilt will do, so a coarse law is enough to choose one
+    step = max(1, len(k) // 4096)  # any tilt will do, so a coarse law is enough to choose one
     mass, k = np.add.reduceat(mass, np.arange(0, len(mass), step)), k[::step]
     low, high = 1e-12, 1.0
     for _ in range(40):

@@ -66,6 +66,35 @@ def minimise_over_orders(objective: Callable[[int], float]) -> tuple[float, int]
     return seen[best], best
 
 
+def log_factor_real(order: float, conversion: Conversion) -> float:
+    """``log_factor`` at a real order above 1."""
+    if conversion == "standard":
+        return 0.0
+    return order * math.log1p(-1.0 / order) - math.log(order - 1.0)
+
+
+def minimise_over_reals(objective: Callable[[float], float], low: float, high: float) -> float:
+    """A small value of ``objective`` on [low, high], by golden sections; any point gives a valid bound."""
+    ratio = (math.sqrt(5.0) - 1) / 2
+    a, b = low, high
+    best = min(objective(a), objective(b))
+    c, d = b - ratio * (b - a), a + ratio * (b - a)
+    f_c, f_d = objective(c), objective(d)
+    for _ in range(40):
+        best = min(best, f_c, f_d)
+        if f_c <= f_d:
+            b, d, f_d = d, c, f_c
+            c = b - ratio * (b - a)
+            f_c = objective(c)
+        else:
+            a, c, f_c = c, d, f_d
+            d = a + ratio * (b - a)
+            f_d = objective(d)
+        if b - a < 1e-6 * b:
+            break
+    return best
+
+
 def epsilon_from_moments(log_moment: Callable[[int], float], delta: float, conversion: Conversion) -> float:
     """Smallest epsilon over orders: (A + log factor - log delta) / (lambda - 1), at least 0; rounded up."""
     log_delta = math.log(delta)

@@ -239,3 +239,52 @@ def test_huge_compositions_are_quick_and_small():
     assert value == pytest.approx(1.0, rel=2e-3)
     assert peak < 500e6
     assert spent < 20  # generous on shared machines; the benchmark holds it to 2 s
+
+
+def test_rare_large_losses_by_quadrature():
+    """Losses so rare that the composition's delta is T times one release's; the bulk adds below 1e-4 of epsilon."""
+    from scipy import integrate, stats
+
+    q, noise, count = 1.51e-6, 0.55644, 35
+    m = BlockedGaussian(
+        n=1000, n_blocks=28, gamma=0.185, sampling_rate=q, steps=count, minibatch="independent", noise_multiplier=noise
+    )
+    law = stats.beta(0.185, 27 * 0.185)
+
+    def one(u, e):
+        r = u / noise
+        x = (e / 2 + math.asinh((1 - q) / q * math.exp(r * r / 2) * math.sinh(e / 2))) / r
+        tail = special.ndtr
+        p = (1 - q) * tail(-x) + q * tail(r - x)
+        return (p - math.exp(e) * ((1 - q) * tail(-x) + q * tail(-x - r))) * law.pdf(u)
+
+    for e in (0.01, 0.1):
+        exact = count * integrate.quad(one, 0.01, 1, args=(e,), epsabs=0, epsrel=1e-7, limit=400)[0]
+        low, high = delta_bounds(m, epsilon=e)
+        assert low <= exact * 1.01
+        assert high >= exact * 0.99
+        assert high <= 1.5 * exact
+
+
+def test_one_release_by_quadrature():
+    """delta of a single release is E_u delta_u(epsilon)."""
+    from scipy import integrate, stats
+
+    q, noise = 0.2, 0.3
+    m = reference(steps=1, sampling_rate=q, noise_multiplier=noise, n_blocks=6, n=600)
+    g = m.concentration
+    law = stats.beta(g, 5 * g)
+
+    def one(u, e):
+        r = u / noise
+        x = (e / 2 + math.asinh((1 - q) / q * math.exp(r * r / 2) * math.sinh(e / 2))) / r
+        tail = special.ndtr
+        p = (1 - q) * tail(-x) + q * tail(r - x)
+        return (p - math.exp(e) * ((1 - q) * tail(-x) + q * tail(-x - r))) * law.pdf(u)
+
+    for e in (0.05, 0.5, 2.0):
+        exact = integrate.quad(one, 1e-4, 1, args=(e,), epsabs=0, epsrel=1e-9, limit=400)[0]
+        low, high = delta_bounds(m, epsilon=e)
+        assert low <= exact * (1 + 1e-6)
+        assert exact <= high * (1 + 1e-6)
+        assert high <= exact * 1.005

@@ -213,3 +213,23 @@ def test_no_cap_on_the_order():
     )
     tiny = epsilon(m, delta=1e-12, method="renyi")
     assert 0 < tiny < 0.05
+
+
+@pytest.mark.parametrize(("q", "noise"), [(0.125, 0.8), (0.01, 20.0), (1.0, 1.0), (0.5, 0.2)])
+@pytest.mark.parametrize("order", [1.01, 1.5, 2.0, 3.7])
+def test_real_orders_against_quadrature(q, noise, order):
+    with mpmath.workdps(30):
+        r = 1 / mpmath.mpf(noise)
+        base = lambda x: (1 - q + q * mpmath.exp(r * x - r * r / 2)) ** mpmath.mpf(order) * mpmath.npdf(x)  # noqa: E731
+        middle = float(order * r)
+        exact = mpmath.log(mpmath.quad(base, [-14, -4, 0, middle / 2, middle, middle + 4, middle + 14]))
+    got = renyi.real_order_log_moment(order, q, noise)
+    assert float(exact) <= got <= float(exact) + 2e-12 + 1e-12 * order * r**2 * order
+
+
+def test_public_renyi_case():
+    """65.153 is published for q = .125, sigma .8, T = 1000, delta 1e-6; its best order is below 2."""
+    m = SubsampledGaussian(sampling_rate=0.125, steps=1000, adjacency="add-remove", noise_multiplier=0.8)
+    value = epsilon(m, delta=1e-6, method="renyi")
+    assert value <= 65.153 * (1 + 1e-4)
+    assert value >= epsilon(m, delta=1e-6)
