@@ -141,6 +141,7 @@ def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float, cap
     direction is the larger for every epsilon >= 0: with t = e^eps - 1 both are p H_k(N(r,1), N(0,1)) type
     divergences, the second with a smaller factor and a larger k.
     """
+    whole = float(weight.sum())
     r, weight, reach, omitted = _followed(r, weight, cut)
     top = np.logaddexp(math.log1p(-p) if p < 1 else -math.inf, math.log(p) + r * (r / 2 + reach))
     count = np.ceil(np.clip(top, 0.0, cap) / h).astype(np.int64) + 1
@@ -157,7 +158,7 @@ def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float, cap
     p_tail = wn * ((1 - p) * tail0 + p * tail_plus)
     cells = _collect(h, index, count, p_tail, wn * tail0, tail_error(np.abs(x) + rn), 0.0)
     start = np.flatnonzero(index == 0)
-    rest = 1.0 - omitted - float(p_tail[start].sum()) - float((wn * tail0)[start].sum())
+    rest = whole - omitted - float(p_tail[start].sum()) - float((wn * tail0)[start].sum())
     slack = 4 * UNIT * (len(r) + 4)
     return replace(cells, atom=max(rest, 0.0) + slack, atom_error=2 * slack, beyond=cells.beyond + omitted)
 

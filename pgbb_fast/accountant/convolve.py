@@ -68,7 +68,9 @@ def circular_power(factors: Sequence[tuple[Array, int, int]], size: int) -> tupl
     magnitude = np.exp(log_magnitude)
     product = magnitude * (np.cos(phase) + 1j * np.sin(phase))
     finite = np.where(magnitude > 0, np.abs(log_magnitude), 0.0)
-    entry_error = magnitude * UNIT * (16 + 4 * len(factors) * (finite + np.abs(phase)))
+    # log|b^| is off by one rounding of |b^|, which is nearly 1, and count times that once raised
+    repeated = sum(count for _, _, count in factors)
+    entry_error = magnitude * UNIT * (16 + 4 * repeated + 4 * len(factors) * (finite + np.abs(phase)))
     values = np.fft.irfft(product, size)
     # half spectra are doubled at most; Parseval divides by sqrt(size)
     own = math.sqrt(2.0) * _norm(entry_error) / math.sqrt(size)

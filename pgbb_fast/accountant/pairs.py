@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from pgbb_fast.accountant import cells, lattice
 from pgbb_fast.accountant.lattice import Lattice
 from pgbb_fast.accountant.mechanisms import BlockedGaussian, Mechanism, ResampledGaussian, SubsampledGaussian
-from pgbb_fast.accountant.radius import RadiusLaw, lower_nodes, radius_law, typical_radius, upper_nodes
+from pgbb_fast.accountant.radius import OMITTED, RadiusLaw, lower_nodes, radius_law, typical_radius, upper_nodes
 
 Array = NDArray[Any]
 
 _SKETCH_BINS = 32
 _BINOMIAL_TAIL = 1e-85
-_OMITTED = 1e-78  # mass left out of the laws of a release's radius, counted as infinite loss
 
 
 @dataclass(frozen=True)
@@ -104,9 +103,10 @@ def _antipodal(mechanism: BlockedGaussian | SubsampledGaussian, noise: float) ->
     def build(direction: int, h: float, focus: Focus, quality: Quality, upper: bool) -> Lattice:
         del direction
         if upper:
-            r, w = upper_nodes(law(focus, quality), noise)
+            bins = law(focus, quality)
+            r, w = upper_nodes(bins, noise)
             half = cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap)
-            return lattice.upper_from_half(replace(half, beyond=half.beyond + _OMITTED))
+            return lattice.upper_from_half(replace(half, beyond=half.beyond + bins.omitted))
         r, w = lower_nodes(law(focus, quality), noise)
         return lattice.lower_from_half(cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap))
 
@@ -188,15 +188,22 @@ def _resampled(mechanism: ResampledGaussian, noise: float) -> Pair:
 
     def build(direction: int, h: float, focus: Focus, quality: Quality, upper: bool) -> Lattice:
         del direction, quality
-        half = cells.resampled_cells(r, weight, p, h, focus.cut, focus.cap)
-        half = replace(half, beyond=half.beyond + _OMITTED)
+        # the weights are known to a few roundings: a lower bound takes them smaller
+        used = weight if upper else weight * (1 - 4 * _binomial_error(mechanism.resample_size))
+        half = cells.resampled_cells(r, used, p, h, focus.cut, focus.cap)
+        half = replace(half, beyond=half.beyond + OMITTED)
         return lattice.upper_from_half(half) if upper else lattice.lower_from_half(half)
 
     return Pair(1, sketch, lengths, build)
 
 
+def _binomial_error(m: int) -> float:
+    """Relative error allowed to a binomial probability from logarithms of factorials up to m."""
+    return 1e-15 * m * (1 + math.log(m + 1.0))
+
+
 def _binomial_positive(n: int, m: int) -> tuple[Array, Array]:
-    """P(i | i >= 1), i ~ Binomial(m, 1/n), and i, for all i but tails of at most 1e-78 in all (``_OMITTED``)."""
+    """P(i | i >= 1), i ~ Binomial(m, 1/n), and i, for all i but tails of at most 1e-78 in all (``OMITTED``)."""
     log_q, log_1q = -math.log(n), math.log1p(-1.0 / n)
     centre = m / n
     span = 20 * math.sqrt(centre) + 100
@@ -207,7 +214,7 @@ def _binomial_positive(n: int, m: int) -> tuple[Array, Array]:
     mass = np.exp(log - math.log(-math.expm1(m * log_1q)))
     keep = mass > _BINOMIAL_TAIL
     i, mass = i[keep], mass[keep]
-    mass = mass * (1 + 1e-15 * m * (1 + math.log(m + 1.0)))
+    mass = mass * (1 + _binomial_error(m))
     excess = float(mass.sum()) - 1.0
     if excess > 0:
         mass[0] = max(mass[0] - excess, 0.0)

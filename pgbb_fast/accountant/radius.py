@@ -35,20 +35,25 @@ from pgbb_fast.accountant.mechanisms import BlockedGaussian, SubsampledGaussian
 Array = NDArray[Any]
 
 _ROUND = 3e-11  # relative error allowed to the incomplete beta function (tested to be a tenth of it)
-_TAIL = 1e-80  # above the quantile of this tail the weight is left out: ``pairs`` counts 1e-78 as infinite loss
+OMITTED = 1e-78  # allowed for mass above the quantile of ``_TAIL``, which is in no bin and counts as infinite loss
+_TAIL = 1e-80  # above the quantile of this tail the weight is left out
 _CELL = 6e-4  # cells of u^2 for shared minibatches, in units of E u^2
 _MOST_CELLS = 2**22
 
 
 @dataclass(frozen=True)
 class RadiusLaw:
-    """Bins of R with outward-rounded masses and means; ``edges`` has one entry more than the others."""
+    """Bins of R with outward-rounded masses and means; ``edges`` has one entry more than the others.
+
+    ``omitted`` bounds the mass above the last edge, which is in no bin.
+    """
 
     edges: Array
     upper_mass: Array
     upper_mean: Array
     lower_mass: Array
     lower_mean: Array
+    omitted: float
 
 
 Weight = Callable[[Array], Array]
@@ -63,7 +68,7 @@ def typical_radius(mechanism: BlockedGaussian | SubsampledGaussian) -> float:
 
 
 def radius_law(mechanism: BlockedGaussian | SubsampledGaussian, bins: int, weight: Weight) -> RadiusLaw:
-    """Law of R in about ``bins`` bins, but for a tail of at most 1e-78 (both laws).
+    """Law of R in about ``bins`` bins.
 
     ``weight(R)`` is the logarithm of the curvature there, for the placement of the bins only.
     """
@@ -77,7 +82,7 @@ def radius_law(mechanism: BlockedGaussian | SubsampledGaussian, bins: int, weigh
 
 def _atom(value: float) -> RadiusLaw:
     one = np.ones(1)
-    return RadiusLaw(np.array([value, value]), one, value * one, one, value * one)
+    return RadiusLaw(np.array([value, value]), one, value * one, one, value * one, 0.0)
 
 
 def upper_nodes(law: RadiusLaw, noise: float) -> tuple[Array, Array]:
@@ -109,7 +114,7 @@ def lower_nodes(law: RadiusLaw, noise: float) -> tuple[Array, Array]:
     share = np.clip((law.lower_mean - law.edges[:-1]) / (law.edges[1:] - law.edges[:-1]), 0.0, 1.0)
     mean = psi[:-1] + share * (psi[1:] - psi[:-1])
     with np.errstate(divide="ignore"):
-        node = math.sqrt(2.0) * erfcinv(mean + 4e-16)
+        node = math.sqrt(2.0) * erfcinv(mean * (1 + 2e-15))
     node = np.maximum(np.where(np.isfinite(node), node * (1 - 1e-12), 0.0), r[:-1])
     node = np.minimum(node, np.maximum(law.lower_mean / noise, r[:-1]))
     keep = law.lower_mass > 0
@@ -164,7 +169,9 @@ def _rounded(edges: Array, mass: Array, part: Array, error: Array, part_error: A
     excess = float(upper_mass.sum()) - 1.0
     upper_mass = _remove_from_bottom(upper_mass, excess)
     lower_mass = np.maximum(mass - error, 0.0)
-    return RadiusLaw(edges, upper_mass, np.clip(upper_mean, low, high), lower_mass, np.clip(lower_mean, low, high))
+    return RadiusLaw(
+        edges, upper_mass, np.clip(upper_mean, low, high), lower_mass, np.clip(lower_mean, low, high), OMITTED
+    )
 
 
 def _remove_from_bottom(mass: Array, excess: float) -> Array:
@@ -230,7 +237,7 @@ def _shared_law(gamma: float, blocks: int, draws: int, bins: int, weight: Weight
     low_mass_fine = np.maximum(np.concatenate(([1.0], tail_low[:-1])) - tail_low, 0.0)
     # masses of a lower law: tails at most the true ones
     lower_mass, lower_mean = _binned(np.sqrt(v), low_mass_fine, edges)
-    return RadiusLaw(edges, upper_mass, upper_mean, lower_mass, lower_mean)
+    return RadiusLaw(edges, upper_mass, upper_mean, lower_mass, lower_mean, float(tail_high[-1]) + draws * OMITTED)
 
 
 def _binned(value: Array, mass: Array, edges: Array) -> tuple[Array, Array]:
