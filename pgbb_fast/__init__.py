@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         PrivacyError,
     )
     from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
+    from pgbb_fast.exploration import Exploration
     from pgbb_fast.posterior import Posterior
     from pgbb_fast.training import Optimiser
 
@@ -30,6 +31,7 @@ _HOME = {
     "DomainError": "errors",
     "MissingExtraError": "errors",
     "NotFittedError": "errors",
+    "Exploration": "exploration",
     "Optimiser": "training",
     "PgbbError": "errors",
     "Posterior": "posterior",
@@ -45,6 +47,7 @@ __all__ = [
     "DomainError",
     "MissingExtraError",
     "NotFittedError",
+    "Exploration",
     "Optimiser",
     "PgbbError",
     "Posterior",

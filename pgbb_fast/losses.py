@@ -11,6 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
 from pgbb_fast import validation as check
 
 __all__ = [
@@ -54,6 +58,22 @@ class Loss:
     scale_bound: float = 0.0
     has_scale: bool = False
     additive: bool = False
+
+    def rule_probabilities(self) -> NDArray[np.float64]:
+        """P_tau over the rules, proportional to 1 / (tau (1 - tau)) (method.md section 5)."""
+        if len(self.rules) == 1:
+            return np.ones(1)
+        tau = np.asarray(self.rules)
+        p = 1.0 / (tau * (1.0 - tau))
+        return np.asarray(p / p.sum())
+
+    def density(self, rule: int) -> float:
+        """f times the residual scale at the fitted rule, for normal errors: how H = f E[x x'] reveals the scale.
+
+        phi(Phi^-1(tau)) for a quantile; for the other losses 0.4, which is on the small side.
+        """
+        tau = self.rules[rule]
+        return 0.4 if math.isnan(tau) else float(np.exp(-0.5 * ndtri(tau) ** 2) / math.sqrt(2.0 * math.pi))
 
     def gradient_bound(self, feature_bound: float) -> float:
         """Bound C of one record's gradient norm, given ``|x| <= feature_bound``."""

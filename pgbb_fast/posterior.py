@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 
 from pgbb_fast import validation as check
-from pgbb_fast.blocks import dirichlet
 from pgbb_fast.errors import DomainError, MissingExtraError
-from pgbb_fast.generator import Generator
 from pgbb_fast.privacy import PrivacyReport
 
 __all__ = ["AffineMap", "Posterior", "Row", "Summary"]
 
-FORMAT = 1
+Array = NDArray[np.float64]
+FORMAT = 2
 DEFAULT_DRAWS = 2000
 
 
@@ -29,16 +27,17 @@ DEFAULT_DRAWS = 2000
 class AffineMap:
     """theta (natural units) = matrix @ theta (unit box) + offset; (d, d) and (d,)."""
 
-    matrix: NDArray[np.float64]
-    offset: NDArray[np.float64]
+    matrix: Array
+    offset: Array
 
-    def __call__(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, theta: Array) -> Array:
         return np.asarray(theta @ self.matrix.T + self.offset)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a summary; ``rule`` is the quantile level, or None."""
+    """One line of a summary; ``rule`` is the quantile level, or None.  ``sampling_sd`` and ``privacy_sd`` split the
+    standard deviation, where the posterior knows the split."""
 
     rule: float | None
     name: str
@@ -46,68 +45,93 @@ class Row:
     sd: float
     low: float
     high: float
+    sampling_sd: float | None = None
+    privacy_sd: float | None = None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Posterior means, standard deviations and equal-tailed intervals; prints as a table."""
+    """Posterior means, standard deviations and equal-tailed intervals; prints as a table, then any advice."""
 
     level: float
     rows: tuple[Row, ...]
+    advice: tuple[str, ...] = field(default=())
+
+    def table(self) -> list[str]:
+        """A heading and one line for each row."""
+        width = max(12, *(len(row.name) for row in self.rows))
+        by_rule, split = self.rows[0].rule is not None, self.rows[0].privacy_sd is not None
+        head = f"{'level':>6} " * by_rule + f"{'':<{width}} {'mean':>11} {'sd':>10} "
+        head += f"{'sampling':>10} {'privacy':>10} " * split + f"{f'{self.level:.0%} interval':>25}"
+        lines = [head]
+        for row in self.rows:
+            line = (f"{row.rule:>6g} " if by_rule else "") + f"{row.name:<{width}} {row.mean:>11.5g} {row.sd:>10.4g} "
+            line += f"{row.sampling_sd:>10.4g} {row.privacy_sd:>10.4g} " if split else ""
+            lines.append(f"{line}[{row.low:>11.5g},{row.high:>11.5g}]")
+        return lines
 
     def __str__(self) -> str:
-        width = max(12, *(len(row.name) for row in self.rows))
-        head = f"{'level':>6} " if self.rows[0].rule is not None else ""
-        lines = [f"{head}{'':<{width}} {'mean':>11} {'sd':>11} {f'{self.level:.0%} interval':>25}"]
-        for row in self.rows:
-            lead = f"{row.rule:>6g} " if row.rule is not None else ""
-            lines.append(
-                f"{lead}{row.name:<{width}} {row.mean:>11.5g} {row.sd:>11.4g} [{row.low:>11.5g},{row.high:>11.5g}]"
-            )
-        return "\n".join(lines)
+        return "\n".join([*self.table(), *self.advice])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able form."""
-        return {"level": self.level, "rows": [vars(row) for row in self.rows]}
+        return {"level": self.level, "rows": [vars(row) for row in self.rows], "advice": list(self.advice)}
 
 
-class Posterior:
-    """Draws of theta from a trained generator.
+class Posterior(ABC):
+    """Draws of theta, made of released values only.
 
-    Every method is post-processing of the released parameters: none touches records or spends budget.
+    Every method is post-processing: none touches records or spends budget.
 
-    Parameters
+    Attributes
     ----------
-    generator : Generator
-        Trained map from Dirichlet weights (and the rule's index) to theta in the unit box.
-    gamma : float
-        Dirichlet concentration per block.
-    to_natural : AffineMap
-        From the unit box to the user's units.
-    names : sequence of str
+    names : tuple of str
         Names of the d coordinates of theta.
+    rules : tuple of float
+        The rules fitted (quantile levels); empty when the loss has no index.
     privacy : PrivacyReport
-        What training spent.
+        What the releases spent.
     """
 
-    def __init__(
-        self, generator: Generator, *, gamma: float, to_natural: AffineMap, names: Sequence[str], privacy: PrivacyReport
-    ) -> None:
-        self._generator, self._gamma, self._to_natural = generator, gamma, to_natural
-        self.names, self.privacy = tuple(names), privacy
+    kind: ClassVar[str]
+    _kinds: ClassVar[dict[str, type[Posterior]]] = {}
 
-    @property
-    def rules(self) -> tuple[float, ...]:
-        """The rules trained on (quantile levels); empty when the loss has no index."""
-        return self._generator.rules
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Posterior._kinds[cls.kind] = cls
+
+    def __init__(
+        self, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: PrivacyReport
+    ) -> None:
+        self.rules, self.names, self.privacy = tuple(rules), tuple(names), privacy
+        self._to_natural = to_natural
 
     def __repr__(self) -> str:
         rules = f", rules={list(self.rules)}" if self.rules else ""
-        return f"Posterior({', '.join(self.names)}{rules}; epsilon={self.privacy.epsilon:.4g})"
+        return f"{type(self).__name__}({', '.join(self.names)}{rules}; epsilon={self.privacy.epsilon:.4g})"
 
-    def draws(
-        self, size: int = DEFAULT_DRAWS, *, rules: Sequence[float] | None = None, seed: int = 0
-    ) -> NDArray[np.float64]:
+    @abstractmethod
+    def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:
+        """Draws in unit coordinates, (size, len(rules) or 1, d)."""
+
+    @abstractmethod
+    def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays and JSON-able settings from which :meth:`_restored` makes the posterior again."""
+
+    @classmethod
+    @abstractmethod
+    def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Posterior:
+        """Inverse of :meth:`_saved`; ``common`` are the arguments of ``Posterior.__init__``."""
+
+    def _parts(self) -> tuple[Array, Array] | None:
+        """Sampling and privacy variances in natural units, each (L or 1, d), where known."""
+        return None
+
+    def advice(self) -> tuple[str, ...]:
+        """Sentences on what limits the intervals and what would help; empty when all is well."""
+        return ()
+
+    def draws(self, size: int = DEFAULT_DRAWS, *, rules: Sequence[float] | None = None, seed: int = 0) -> Array:
         """``size`` draws of theta in natural units.
 
         Parameters
@@ -115,71 +139,65 @@ class Posterior:
         size : int
             Number of draws m.
         rules : sequence of float, optional
-            Quantile levels, by default those trained on; any level between the lowest and the highest of them.
+            Quantile levels, by default those fitted; any level between the lowest and the highest of them.
         seed : int
-            Seed of the (public) weights; the same weights serve all rules, so differences between them are meaningful.
+            Seed of the (public) randomness; draws of all rules belong together, so differences between rules are
+            meaningful.
 
         Returns
         -------
-        (m, d) array for a single rule, (m, L, d) for several rules trained jointly.
+        (m, d) array for a single rule, (m, L, d) for several rules fitted jointly.
 
         Raises
         ------
         DomainError
-            ``size`` < 1, or a rule outside the range trained on.
+            ``size`` < 1, or a rule outside the range fitted.
         """
         check.integer("draws", "size", size, 1)
-        u = dirichlet(size, self._generator.n_blocks, self._gamma, np.random.default_rng(seed))
-        index = self._rules(rules)
-        by_rule = []
-        for rule in index or (np.nan,):
-            inputs = self._generator.inputs(u, np.full(size, rule))
-            with torch.no_grad():
-                theta = self._generator(inputs).numpy().astype(np.float64)
-            by_rule.append(self._to_natural(theta))
-        return np.stack(by_rule, axis=1) if len(self.rules) > 1 else by_rule[0]
+        unit = self._unit_draws(size, self._chosen(rules), np.random.default_rng(seed))
+        natural = self._to_natural(unit)
+        return natural if len(self.rules) > 1 else np.asarray(natural[:, 0])
 
-    def _rules(self, rules: Sequence[float] | None) -> tuple[float, ...]:
-        trained = self.rules
+    def _chosen(self, rules: Sequence[float] | None) -> tuple[float, ...]:
         if rules is None:
-            return trained
-        if not trained:
+            return self.rules
+        if not self.rules:
             raise DomainError("draws: this posterior has a single rule without an index; leave rules out")
-        low, high = min(trained), max(trained)
+        low, high = min(self.rules), max(self.rules)
         chosen = tuple(check.real("draws", "rules", rule) for rule in rules)
         if not chosen or any(not low <= rule <= high for rule in chosen):
             raise DomainError(f"draws: rules must be one or more levels in [{low:g}, {high:g}], got {list(chosen)}")
         return chosen
 
-    def mean(self, **options: Any) -> NDArray[np.float64]:
+    def mean(self, **options: Any) -> Array:
         """Posterior mean, (d,) or (L, d); ``options`` go to :meth:`draws`."""
         return np.asarray(self.draws(**options).mean(axis=0))
 
-    def sd(self, **options: Any) -> NDArray[np.float64]:
+    def sd(self, **options: Any) -> Array:
         """Posterior standard deviation, (d,) or (L, d)."""
         return np.asarray(self.draws(**options).std(axis=0, ddof=1))
 
-    def interval(self, level: float = 0.95, **options: Any) -> NDArray[np.float64]:
+    def interval(self, level: float = 0.95, **options: Any) -> Array:
         """Equal-tailed intervals of the stated ``level``: (d, 2) or (L, d, 2), low then high."""
         tail = (1.0 - check.between("interval", "level", level, 0.0, 1.0)) / 2.0
         return np.moveaxis(np.quantile(self.draws(**options), [tail, 1.0 - tail], axis=0), 0, -1)
 
     def summary(self, level: float = 0.95, **options: Any) -> Summary:
-        """Mean, standard deviation and interval of every coordinate, by rule."""
+        """Mean, standard deviation (with its parts where known) and interval of every coordinate, by rule."""
         tail = (1.0 - check.between("summary", "level", level, 0.0, 1.0)) / 2.0
         draws = self.draws(**options)
         draws = draws[:, None, :] if draws.ndim == 2 else draws
-        rules: Sequence[float | None] = self._rules(options.get("rules")) or (None,)
+        chosen = options.get("rules")
+        rules: Sequence[float | None] = self._chosen(chosen) or (None,)
         mean, sd = draws.mean(axis=0), draws.std(axis=0, ddof=1)
         low, high = np.quantile(draws, [tail, 1.0 - tail], axis=0)
-        return Summary(
-            level,
-            tuple(
-                Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)))
-                for j, rule in enumerate(rules)
-                for i, name in enumerate(self.names)
-            ),
-        )
+        parts = self._parts() if chosen is None else None
+        rows = []
+        for j, rule in enumerate(rules):
+            for i, name in enumerate(self.names):
+                split = (None, None) if parts is None else tuple(float(np.sqrt(part[j, i])) for part in parts)
+                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split))
+        return Summary(level, tuple(rows), self.advice())
 
     def to_arviz(self, **options: Any) -> Any:
         """The draws as an ``arviz.InferenceData`` with one variable, ``theta`` (needs the extra ``arviz``)."""
@@ -190,29 +208,29 @@ class Posterior:
         coords: dict[str, Any] = {"coefficient": list(self.names)}
         dims = ["coefficient"]
         if len(self.rules) > 1:
-            coords["rule"] = list(self._rules(options.get("rules")))
+            coords["rule"] = list(self._chosen(options.get("rules")))
             dims = ["rule", "coefficient"]
         return arviz.from_dict(posterior={"theta": self.draws(**options)[None]}, coords=coords, dims={"theta": dims})
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``generator.safetensors`` and ``posterior.json`` into ``folder`` (made if need be).
+        """Write ``posterior.safetensors`` and ``posterior.json`` into ``folder`` (made if need be).
 
-        Both hold released parameters and public settings only: no records, no random key.
+        Both hold released values and public settings only: no records, no random key.
         """
+        from safetensors.numpy import save_file
+
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        g = self._generator
-        save_file({k: v.contiguous() for k, v in g.state_dict().items()}, str(path / "generator.safetensors"))
+        arrays, settings = self._saved()
+        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, str(path / "posterior.safetensors"))
         description = {
             "format": FORMAT,
+            "kind": self.kind,
             "names": list(self.names),
-            "gamma": self._gamma,
-            "generator": g.description(),
-            "to_natural": {
-                "matrix": self._to_natural.matrix.tolist(),
-                "offset": self._to_natural.offset.tolist(),
-            },
+            "rules": list(self.rules),
+            "to_natural": {"matrix": self._to_natural.matrix.tolist(), "offset": self._to_natural.offset.tolist()},
             "privacy": self.privacy.to_dict(),
+            "settings": settings,
         }
         (path / "posterior.json").write_text(json.dumps(description, indent=1) + "\n")
         return path
@@ -220,21 +238,35 @@ class Posterior:
     @classmethod
     def load(cls, folder: str | Path) -> Posterior:
         """Inverse of :meth:`save`; reads JSON and safetensors, executes nothing."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
         path = Path(folder)
         try:
             saved = json.loads((path / "posterior.json").read_text())
             if saved["format"] != FORMAT:
                 raise DomainError(f"load: {path} has format {saved['format']!r}, this version reads {FORMAT}")
-            generator = Generator(**saved["generator"])
-            generator.load_state_dict(load_file(str(path / "generator.safetensors")))
-            affine = AffineMap(*(np.asarray(saved["to_natural"][key]) for key in ("matrix", "offset")))
-            privacy = PrivacyReport.from_dict(saved["privacy"])
-            return cls(
-                generator, gamma=saved["gamma"], to_natural=affine, names=saved["names"], privacy=privacy
-            )
+            common = {
+                "rules": saved["rules"],
+                "names": saved["names"],
+                "to_natural": AffineMap(*(np.asarray(saved["to_natural"][key]) for key in ("matrix", "offset"))),
+                "privacy": PrivacyReport.from_dict(saved["privacy"]),
+            }
+            arrays = load_file(str(path / "posterior.safetensors"))
+            return _kind(saved["kind"])._restored(arrays, saved["settings"], common)
         except FileNotFoundError as error:
-            raise DomainError(f"load: {path} is no saved posterior, {Path(error.filename).name} is missing") from None
-        except (KeyError, TypeError, ValueError) as error:
+            missing = Path(error.filename).name if error.filename else "posterior.safetensors"
+            raise DomainError(f"load: {path} is no saved posterior, {missing} is missing") from None
+        except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
             if isinstance(error, DomainError):
                 raise
             raise DomainError(f"load: {path} is damaged or of another format") from error
+
+
+def _kind(name: str) -> type[Posterior]:
+    """The class of a saved posterior; imports the generator's (and torch) only when it is one."""
+    import importlib
+
+    home = {"noise-aware": "noise_aware_posterior", "generator": "generator_posterior"}[name]
+    importlib.import_module(f"pgbb_fast.{home}")
+    return Posterior._kinds[name]

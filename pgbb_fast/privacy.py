@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from pgbb_fast.accountant import BlockedGaussian, epsilon, noise_multiplier
+from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
 
-__all__ = ["ADJACENCY", "PrivacyReport", "calibrate", "sampling_threshold"]
+__all__ = ["ADJACENCY", "PrivacyReport", "calibrate", "sampling_threshold", "suggested_rate"]
 
-ADJACENCY = "replace-one"
+ADJACENCY: Literal["replace-one"] = "replace-one"
 WORD = 2**32
+LEAST_MULTIPLIER = 0.6
 
 
 def sampling_threshold(who: str, rate: float) -> int:
@@ -33,7 +34,9 @@ class PrivacyReport:
     epsilon, delta : float
         The guarantee: an upper bound of epsilon at ``delta``, never above the budget asked for.
     mechanism : BlockedGaussian
-        Everything the guarantee rests on.
+        The steps' releases.
+    moment : SubsampledGaussian, optional
+        The release of the scores' second moment, if the budget had a share for it.
     adjacency : str
         "replace-one": two data sets of the same, public size that differ in the value of one record.
     """
@@ -41,6 +44,7 @@ class PrivacyReport:
     epsilon: float
     delta: float
     mechanism: BlockedGaussian
+    moment: SubsampledGaussian | None = None
     adjacency: str = ADJACENCY
 
     def statement(self) -> str:
@@ -49,7 +53,8 @@ class PrivacyReport:
         return (
             f"({self.epsilon:.6g}, {self.delta:.6g})-differential privacy under {self.adjacency} adjacency "
             f"(n = {m.n} public): {m.steps} steps of {m.draws_per_step} noisy clipped gradient(s), Poisson sampling "
-            f"rate {m.sampling_rate:.6g}, {m.n_blocks} blocks, noise multiplier {m.noise_multiplier:.6g}."
+            f"rate {m.sampling_rate:.6g}, {m.n_blocks} blocks, noise multiplier {m.noise_multiplier:.6g}"
+            + ("." if self.moment is None else f"; score moment, noise multiplier {self.moment.noise_multiplier:.6g}.")
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,17 +64,75 @@ class PrivacyReport:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
         """Inverse of :meth:`to_dict`."""
-        return cls(**{**values, "mechanism": BlockedGaussian(**values["mechanism"])})
+        moment = values.get("moment")
+        parts = {
+            "mechanism": BlockedGaussian(**values["mechanism"]),
+            "moment": None if moment is None else SubsampledGaussian(**moment),
+        }
+        return cls(**{**values, **parts})
 
 
-def calibrate(mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float) -> PrivacyReport:
-    """The least noise whose epsilon at ``budget_delta`` is within ``budget_epsilon``, and what it then spends."""
+def _spent(mechanism: BlockedGaussian, moment: SubsampledGaussian | None, delta: float) -> float:
+    if moment is None:
+        return epsilon(mechanism, delta=delta)
+    ledger = Ledger()
+    ledger.record(mechanism)
+    ledger.record(moment)
+    return ledger.epsilon(delta=delta)
+
+
+def calibrate(
+    mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float, moment_share: float = 0.0
+) -> PrivacyReport:
+    """The least noise whose epsilon at ``budget_delta`` is within ``budget_epsilon``, and what it then spends.
+
+    ``moment_share`` is the share of the squared privacy parameter mu^2 (the budget seen as a Gaussian mechanism's) that
+    goes to one plain Gaussian release of the scores' second moment: its noise is that of the whole budget over
+    sqrt(share).  The steps then get the least noise with which the *composition* is within the budget.
+    """
     multiplier = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
+    moment = None
+    if moment_share > 0.0:
+        plain = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
+        whole = noise_multiplier(plain, epsilon=budget_epsilon, delta=budget_delta)
+        moment = replace(plain, noise_multiplier=whole / math.sqrt(moment_share))
+        multiplier = _multiplier_beside(mechanism, moment, multiplier, budget_epsilon, budget_delta)
     calibrated = replace(mechanism, noise_multiplier=multiplier)
-    spent = epsilon(calibrated, delta=budget_delta)
+    spent = _spent(calibrated, moment, budget_delta)
     if not spent <= budget_epsilon:
         raise PrivacyError(
             f"calibrate: the accountant gives epsilon {spent:.9g} for a budget of {budget_epsilon:.9g}; nothing was "
             "released. This is a defect of the accountant, please report it"
         )
-    return PrivacyReport(spent, budget_delta, calibrated)
+    return PrivacyReport(spent, budget_delta, calibrated, moment)
+
+
+def _multiplier_beside(
+    mechanism: BlockedGaussian, moment: SubsampledGaussian, alone: float, budget_epsilon: float, budget_delta: float
+) -> float:
+    """A noise multiplier with which ``mechanism`` and ``moment`` together are within the budget, at most 0.1% above the
+    least; bisection between what ``mechanism`` needs alone and the first multiple of it that is enough."""
+
+    def enough(multiplier: float) -> bool:
+        return _spent(replace(mechanism, noise_multiplier=multiplier), moment, budget_delta) <= budget_epsilon
+
+    low, high = alone, 1.25 * alone
+    while not enough(high):
+        low, high = high, 2.0 * high
+        if high > 1e6 * alone:
+            raise PrivacyError("calibrate: the score moment's share leaves nothing for the steps; lower moment_share")
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def suggested_rate(mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float) -> float:
+    """The sampling rate at which the steps' noise multiplier is about ``LEAST_MULTIPLIER``; public numbers only.
+
+    Above it the noise per record hardly depends on the rate (the central limit of composition), so a lower rate is
+    cheaper, and its minibatches tell more about the scores' second moment; below it subsampling stops helping.
+    ``mechanism.sampling_rate`` is where the accountant is asked for the slope.
+    """
+    at = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
+    return min(1.0, float(mechanism.sampling_rate) * LEAST_MULTIPLIER / at)

@@ -1,6 +1,7 @@
 """The specification: obvious NumPy, slow and in one place.  Change this first, then the compiled kernels."""
 
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES
+from pgbb_fast.kernels.reference.moments import score_moments
 from pgbb_fast.kernels.reference.random import normals, words
 from pgbb_fast.kernels.reference.sampling import minibatch
 from pgbb_fast.kernels.reference.steps import location_step, noise, regression_step, release
@@ -14,5 +15,6 @@ __all__ = [
     "normals",
     "regression_step",
     "release",
+    "score_moments",
     "words",
 ]

@@ -49,22 +49,23 @@ def _fit(model: PrivateEstimator, X: NDArray[Any], y: NDArray[Any] | None, quiet
 
 def _beside_exact(summary: Summary, exact: dict[float, NDArray[np.float64]]) -> str:
     """The summary's table with exact non-private coefficients as a last column."""
-    lines = str(summary).splitlines()
+    lines = summary.table()
     truth = [value for tau in DEMO_LEVELS for value in exact[tau]]
     body = [f"{line}  {value:>11.5g}" for line, value in zip(lines[1:], truth, strict=True)]
-    return "\n".join([f"{lines[0]}  {'not private':>11}", *body])
+    return "\n".join([f"{lines[0]}  {'not private':>11}", *body, *summary.advice])
 
 
 @click.command()
 @click.option("--epsilon", default=1.0, show_default=True, help="Budget.")
 @click.option("--delta", default=1e-5, show_default=True, help="Budget.")
-@click.option("--steps", default=10_000, show_default=True, help="Training steps.")
+@click.option("--steps", type=int, help="Steps; a default that suits the posterior.")
+@click.option("--posterior", type=click.Choice(["noise-aware", "generator"]), default="noise-aware", show_default=True)
 @click.option("--png", default="pgbb-demo.png", show_default=True, type=click.Path(dir_okay=False), help="Figure.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to save the posterior in.")
 @click.option("--seed", type=int, help="For tests only: whoever knows the seed can undo the noise.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def demo(
-    epsilon: float, delta: float, steps: int, png: str, out: str | None, seed: int | None, quiet: bool
+    epsilon: float, delta: float, png: str, out: str | None, quiet: bool, **settings: Any
 ) -> None:
     """Private quantile regressions of log weekly income on embedded records of the 2000 Census."""
     from pgbb_fast.data import load_census2000
@@ -77,10 +78,10 @@ def demo(
         x_bounds=census.x_bounds,
         y_bounds=census.y_bounds,
         feature_names=census.feature_names,
+        degrees=census.degrees,
         epsilon=epsilon,
         delta=delta,
-        steps=steps,
-        seed=seed,
+        **settings,
     )
     click.echo(f"2000 Census, {len(census.y):,} persons: log weekly income on schooling and experience")
     seconds = _fit(model, census.X, census.y, quiet)
@@ -102,8 +103,10 @@ def demo(
 @click.option("--loss", type=click.Choice(["quantile", "huber", "mean"]), default="quantile", show_default=True)
 @click.option("--tau", default=".5", show_default=True, help="Quantile level(s), trained jointly: .1,.5,.9.")
 @click.option("--blocks", default=20, show_default=True, help="Number of blocks S.")
-@click.option("--steps", default=10_000, show_default=True, help="Training steps.")
-@click.option("--sampling-rate", default=0.05, show_default=True, help="Poisson sampling rate.")
+@click.option("--steps", type=int, help="Steps; a default that suits the posterior.")
+@click.option("--posterior", type=click.Choice(["noise-aware", "generator"]), default="noise-aware", show_default=True)
+@click.option("--sampling-rate", type=float, help="Poisson sampling rate; a public rule of the budget by default.")
+@click.option("--moment-share", type=float, help="Share of the budget for the score moment.")
 @click.option("--level", default=0.95, show_default=True, help="Level of the intervals.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to save the posterior in.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -19,15 +19,17 @@ class Census2000:
 
     Attributes
     ----------
-    X : (29501, 3) float64
-        educ (years of schooling), exper (years of potential experience), exper2 = exper^2 / 100.
+    X : (29501, 2) float64
+        educ (years of schooling), exper (years of potential experience).
     y : (29501,) float64
         Log weekly income.
     feature_names : tuple of str
     x_bounds, y_bounds
         Bounds fixed in advance: schooling 0-20, experience 0-60, log weekly income 2-12.
+    degrees : dict
+        exper enters with its square.
     exact : dict from quantile level to (4,) array
-        Exact non-private quantile regressions (intercept, educ, exper, exper2) at .1 .25 .5 .75 .9.
+        Exact non-private quantile regressions (intercept, educ, exper, exper^2) at .1 .25 .5 .75 .9.
     """
 
     X: NDArray[np.float64]
@@ -35,6 +37,7 @@ class Census2000:
     feature_names: tuple[str, ...]
     x_bounds: tuple[tuple[float, float], ...]
     y_bounds: tuple[float, float]
+    degrees: dict[str, int]
     exact: dict[float, NDArray[np.float64]]
 
 
@@ -47,10 +50,11 @@ def load_census2000() -> Census2000:
     educ, exper = (table[name].to_numpy().astype(np.float64) for name in ("educ", "exper"))
     bounds = about["bounds"]
     return Census2000(
-        X=np.column_stack([educ, exper, exper**2 / 100]),
+        X=np.column_stack([educ, exper]),
         y=table["lweekinc"].to_numpy().astype(np.float64),
         feature_names=tuple(about["features"]),
         x_bounds=tuple((low, high) for low, high in (bounds[name] for name in about["features"])),
         y_bounds=(bounds["lweekinc"][0], bounds["lweekinc"][1]),
+        degrees=about["degrees"],
         exact={float(tau): np.array(coef) for tau, coef in about["exact_quantile_fits"].items()},
     )

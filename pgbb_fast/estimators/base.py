@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,18 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.blocks import MIN_BLOCKS, block_size, gamma_star, partition
-from pgbb_fast.errors import NotFittedError
-from pgbb_fast.generator import Generator
+from pgbb_fast.errors import DomainError, NotFittedError
+from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior
+from pgbb_fast.exploration import Exploration
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import Loss
 from pgbb_fast.posterior import AffineMap, Posterior
-from pgbb_fast.privacy import PrivacyReport, calibrate, sampling_threshold
-from pgbb_fast.training import Keys, Optimiser, Problem, train
+from pgbb_fast.privacy import PrivacyReport, calibrate, sampling_threshold, suggested_rate
+from pgbb_fast.releases import Keys, Problem
 
 OnStep = Callable[[int], None]
+MOMENT_SHARE = 0.05
+ASK_RATE = 0.2      # where the accountant is asked for the rule of the sampling rate
 
 
 class PrivateEstimator:
@@ -33,12 +37,22 @@ class PrivateEstimator:
         S, the number of blocks; at least 3.
     gamma : float, optional
         Dirichlet concentration per block; by default gamma*(n, S), which depends on (n, S) only.
-    sampling_rate : float
-        q, the probability with which a record is in a step's minibatch.
-    steps, draws_per_step : int
-        T and K.  The K draws of a step share one minibatch, and the accountant knows.
-    optimiser : Optimiser, optional
-        Learning rate and averaging; sees noisy gradients only.
+    posterior : {"noise-aware", "generator"}
+        How draws are made of the releases: from the local model with the noise's known law (refinement.md), or as
+        outputs of a network trained on the noisy gradients (the paper's method).
+    sampling_rate : float, optional
+        q, the probability with which a record is in a step's minibatch.  By default a public rule of the budget and
+        the steps: the lowest rate at which subsampling is still at its best.
+    steps : int, optional
+        T; by default 3,000 for the noise-aware posterior and 10,000 for the generator.
+    draws_per_step : int, optional
+        K, by default the number of rules (quantile levels).  The K draws of a step share one minibatch, and the
+        accountant knows.
+    moment_share : float, optional
+        Share of the budget, in [0, 0.5], for one release of the scores' second moment, which pins the sampling part
+        of the noise-aware posterior.  By default 0.05, and 0 for the generator, which has no use for it.
+    training : Exploration or Optimiser, optional
+        How the steps are used; sees releases only.
     seed : int, optional
         For tests and audits only: the seed decides the noise, so whoever knows it can undo it.  By default the
         operating system's entropy.
@@ -60,10 +74,12 @@ class PrivateEstimator:
         delta: float,
         n_blocks: int = 20,
         gamma: float | None = None,
-        sampling_rate: float = 0.05,
-        steps: int = 10_000,
-        draws_per_step: int = 1,
-        optimiser: Optimiser | None = None,
+        posterior: str = "noise-aware",
+        sampling_rate: float | None = None,
+        steps: int | None = None,
+        draws_per_step: int | None = None,
+        moment_share: float | None = None,
+        training: Exploration | Any = None,
         seed: int | None = None,
     ) -> None:
         who = self._who
@@ -71,10 +87,15 @@ class PrivateEstimator:
         self.delta = check.between(who, "delta", delta, 0.0, 1.0)
         self.n_blocks = check.integer(who, "n_blocks", n_blocks, MIN_BLOCKS)
         self.gamma = None if gamma is None else check.positive(who, "gamma", gamma)
-        self.sampling_rate = check.probability(who, "sampling_rate", sampling_rate)
-        self.steps = check.integer(who, "steps", steps, 1, 2**32 - 1)
-        self.draws_per_step = check.integer(who, "draws_per_step", draws_per_step, 1)
-        self.optimiser = optimiser or Optimiser()
+        self.posterior = check.one_of(who, "posterior", posterior, tuple(POSTERIORS))
+        self.sampling_rate = None if sampling_rate is None else check.probability(who, "sampling_rate", sampling_rate)
+        self.steps = check.integer(who, "steps", POSTERIORS[posterior].steps if steps is None else steps, 1, 2**32 - 2)
+        self.draws_per_step = None if draws_per_step is None else check.integer(who, "draws_per_step", draws_per_step, 1)
+        default_share = MOMENT_SHARE if posterior == "noise-aware" else 0.0
+        self.moment_share = check.real(who, "moment_share", default_share if moment_share is None else moment_share)
+        if not 0.0 <= self.moment_share <= 0.5 or (self.moment_share > 0.0 and posterior != "noise-aware"):
+            raise DomainError(f"{who}: moment_share must lie in [0, 0.5], and above 0 needs the noise-aware posterior")
+        self.training = training
         self.seed = None if seed is None else check.integer(who, "seed", seed, 0)
         self._posterior: Posterior | None = None
 
@@ -94,24 +115,37 @@ class PrivateEstimator:
         """What was spent, on what, under which adjacency."""
         return self.posterior_.privacy
 
+    @property
+    def _rules(self) -> int:
+        """Number of rules fitted jointly."""
+        return 1
+
     def _mechanism(self, n: int) -> BlockedGaussian:
         """The mechanism that ``fit`` on n records will run, without its noise multiplier."""
-        threshold = sampling_threshold(self._who, self.sampling_rate)
-        return BlockedGaussian(
+        mechanism = BlockedGaussian(
             n=n,
             n_blocks=self.n_blocks,
             gamma=self.gamma,
-            sampling_rate=threshold / 2**32,
+            sampling_rate=ASK_RATE,
             steps=self.steps,
-            draws_per_step=self.draws_per_step,
+            draws_per_step=self.draws_per_step or self._rules,
             noise_multiplier=None,
             minibatch="shared",
         )
+        rate = self.sampling_rate
+        if rate is None:
+            rate = suggested_rate(mechanism, budget_epsilon=self.epsilon, budget_delta=self.delta)
+        return replace(mechanism, sampling_rate=sampling_threshold(self._who, rate) / 2**32)
 
     def plan(self, n: int) -> PrivacyReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""
         check.integer(self._who, "n", n, self.n_blocks)
-        return calibrate(self._mechanism(n), budget_epsilon=self.epsilon, budget_delta=self.delta)
+        return calibrate(
+            self._mechanism(n),
+            budget_epsilon=self.epsilon,
+            budget_delta=self.delta,
+            moment_share=self.moment_share,
+        )
 
     def _run(
         self,
@@ -126,27 +160,36 @@ class PrivateEstimator:
         names: tuple[str, ...],
         on_step: OnStep | None,
     ) -> None:
-        """Calibrate, partition, train; everything public first, then ``unit()`` maps the records."""
+        """Calibrate, partition, release; everything public first, then ``unit()`` maps the records."""
         report = self.plan(n)
-        multiplier = report.mechanism.noise_multiplier
-        assert multiplier is not None
-        gamma = self.gamma if self.gamma is not None else gamma_star(n=n, n_blocks=self.n_blocks)
+        mechanism = report.mechanism
+        assert mechanism.noise_multiplier is not None
         keys = Keys.fresh(self.seed)
         block = partition(n, self.n_blocks, np.random.default_rng(keys.partition))
-        rules = tuple(rule for rule in loss.rules if not np.isnan(rule))
-        generator = Generator(self.n_blocks, box, rules=rules, seed=keys.network)
         x, y = unit()
         problem = Problem(
             records=Records(x, y, block),
             loss=loss,
             intercept=intercept,
+            n_blocks=self.n_blocks,
             block_size=block_size(n, self.n_blocks),
-            gamma=gamma,
+            gamma=self.gamma if self.gamma is not None else gamma_star(n=n, n_blocks=self.n_blocks),
             clip=clip,
-            sampling_threshold=sampling_threshold(self._who, self.sampling_rate),
-            noise_multiplier=multiplier,
-            draws_per_step=self.draws_per_step,
+            sampling_threshold=round(mechanism.sampling_rate * 2**32),
+            noise_multiplier=mechanism.noise_multiplier,
+            draws_per_step=mechanism.draws_per_step,
+            steps=self.steps,
+            moment_multiplier=None if report.moment is None else report.moment.noise_multiplier,
         )
         self._posterior = None
-        train(problem, generator, self.steps, keys, self.optimiser, on_step)
-        self._posterior = Posterior(generator, gamma=gamma, to_natural=to_natural, names=names, privacy=report)
+        self._posterior = fit_posterior(
+            self.posterior,
+            problem,
+            box,
+            keys,
+            self.training,
+            on_step,
+            to_natural=to_natural,
+            names=names,
+            privacy=report,
+        )

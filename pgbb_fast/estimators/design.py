@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.polynomial import Polynomial, legendre
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
@@ -42,15 +43,44 @@ def pairs(who: str, name: str, bounds: Any, names: Sequence[str] | None = None) 
 
 @dataclass(frozen=True)
 class Design:
-    """The map x' = (x - centre) / radius to [-1, 1]^p, the same for y, and back.
+    """The map t = (x - centre) / radius to [-1, 1], the same for y, and back.
 
-    Without an intercept nothing is centred: x' = x / max |bound|.
+    A feature of degree k enters as the Legendre polynomials P_1(t), ..., P_k(t), which lie in [-1, 1] and are
+    orthogonal over the public range: powers themselves are nearly collinear, and the noise of a release is the same
+    in every direction.  Without an intercept nothing is centred, t = x / max |bound|, and powers of t are used.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the q columns of X.
+    x_bounds : (q, 2) array
+    y_bounds : (low, high), or None for classes 0 and 1
+    intercept : bool
+    degrees : tuple of int
+        Degree of each column.
     """
 
     names: tuple[str, ...]
     x_bounds: NDArray[np.float64]
     y_bounds: tuple[float, float] | None
     intercept: bool
+    degrees: tuple[int, ...]
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the p terms: educ, exper, exper^2."""
+        return tuple(
+            name if power == 1 else f"{name}^{power}"
+            for name, degree in zip(self.names, self.degrees, strict=True)
+            for power in range(1, degree + 1)
+        )
+
+    def _basis(self, degree: int) -> NDArray[np.float64]:
+        """(degree + 1, degree + 1): row j holds the coefficients of the j-th basis polynomial on powers of t."""
+        if not self.intercept:
+            return np.eye(degree + 1)
+        rows = [legendre.leg2poly(np.eye(degree + 1)[j]) for j in range(degree + 1)]
+        return np.array([np.pad(row, (0, degree + 1 - len(row))) for row in rows])
 
     def _centred(self, low: Any, high: Any) -> tuple[Any, Any]:
         if self.intercept:
@@ -74,15 +104,21 @@ class Design:
     @property
     def feature_bound(self) -> float:
         """B_x: bound of the norm of (1, x') or x' over the unit box."""
-        return float(np.sqrt(len(self.names) + self.intercept))
+        return float(np.sqrt(sum(self.degrees) + self.intercept))
 
     def unit_features(self, X: NDArray[Any]) -> NDArray[np.float32]:
-        """X clipped to its bounds and mapped to [-1, 1]: (n, p) float32."""
+        """X clipped to its bounds, mapped to [-1, 1] and expanded: (n, p) float32."""
         centre, radius = self.x_map
-        out = np.empty(X.shape, dtype=np.float32)
+        out = np.empty((len(X), sum(self.degrees)), dtype=np.float32)
         for start in range(0, len(X), CHUNK):
             part = np.clip(X[start : start + CHUNK].astype(np.float64), self.x_bounds[:, 0], self.x_bounds[:, 1])
-            out[start : start + CHUNK] = (part - centre) / radius
+            t = (part - centre) / radius
+            place = 0
+            for j, degree in enumerate(self.degrees):
+                powers = np.vander(t[:, j], degree + 1, increasing=True)
+                expanded = powers @ self._basis(degree)[1:].T
+                out[start : start + CHUNK, place : place + degree] = np.clip(expanded, -1.0, 1.0)
+                place += degree
         return out
 
     def unit_target(self, y: NDArray[Any]) -> NDArray[np.float32]:
@@ -98,18 +134,20 @@ class Design:
 
     def theta_names(self, scale: bool) -> tuple[str, ...]:
         """Names of theta's coordinates: intercept if any, features, scale if any."""
-        return (INTERCEPT,) * self.intercept + self.names + (SCALE,) * scale
+        return (INTERCEPT,) * self.intercept + self.terms + (SCALE,) * scale
 
     def box(self, who: str, coef_bounds: Bounds | None, scale: bool) -> NDArray[np.float64]:
         """Public bounds of theta in unit coordinates, (d, 2).
 
-        ``coef_bounds`` are (low, high) of each slope in natural units; None means that no feature moves y by more
-        than twice its whole range over the feature's own range.  The intercept, in unit coordinates, is the
+        ``coef_bounds`` are (low, high) of each slope in natural units; None means that no term moves y by more
+        than twice its whole range over the term's own range.  The intercept, in unit coordinates, is the
         prediction at the centre of the features: within twice the range of y.
         """
         x_radius, y_radius = self.x_map[1], self.y_map[1]
         if coef_bounds is None:
-            slopes = np.tile([-DEFAULT_REACH, DEFAULT_REACH], (len(self.names), 1))
+            slopes = np.tile([-DEFAULT_REACH, DEFAULT_REACH], (sum(self.degrees), 1))
+        elif max(self.degrees) > 1:
+            raise DomainError(f"{who}: coef_bounds can't be given together with degrees above 1; leave them out")
         else:
             slopes = pairs(who, "coef_bounds", coef_bounds, self.names)
             if len(slopes) != len(self.names):
@@ -123,17 +161,29 @@ class Design:
         return np.vstack(rows)
 
     def to_natural(self, scale: bool) -> AffineMap:
-        """theta from unit to natural coordinates: b_j = b'_j r_y / r_j, b_0 = c_y + r_y b'_0 - sum_j b_j c_j."""
+        """theta from unit to natural coordinates, by expanding the basis polynomials in powers of x.
+
+        For degree 1: b_j = b'_j r_y / r_j and b_0 = c_y + r_y b'_0 - sum_j b_j c_j.
+        """
         (x_centre, x_radius), (y_centre, y_radius) = self.x_map, self.y_map
-        first, p = int(self.intercept), len(self.names)
-        d = first + p + scale
+        first = int(self.intercept)
+        d = first + sum(self.degrees) + scale
         matrix, offset = np.zeros((d, d)), np.zeros(d)
-        slopes = np.arange(first, first + p)
-        matrix[slopes, slopes] = y_radius / x_radius
         if self.intercept:
-            matrix[0, 0] = y_radius
-            matrix[0, slopes] = -x_centre * y_radius / x_radius
-            offset[0] = y_centre
+            matrix[0, 0], offset[0] = y_radius, y_centre
+        place = first
+        for j, degree in enumerate(self.degrees):
+            # powers of t = (x - c) / r on powers of x: row k holds the coefficients of t^k
+            line = Polynomial([-x_centre[j] / x_radius[j], 1.0 / x_radius[j]])
+            powers = np.zeros((degree + 1, degree + 1))
+            for k in range(degree + 1):
+                powers[k, : k + 1] = (line**k).coef
+            natural = self._basis(degree) @ powers * y_radius
+            here = slice(place, place + degree)
+            matrix[here, here] = natural[1:, 1:].T
+            if self.intercept:
+                matrix[0, here] = natural[1:, 0]
+            place += degree
         if scale:
             matrix[-1, -1] = y_radius
         return AffineMap(matrix, offset)

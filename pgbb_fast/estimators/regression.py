@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from pgbb_fast import validation as check
@@ -15,6 +15,8 @@ from pgbb_fast.estimators.records import feature_names, features, require_finite
 from pgbb_fast.losses import QUANTILE_KERNELS, Loss, huber, smoothed_quantile
 
 __all__ = ["PrivateHuberRegressor", "PrivateQuantileRegressor"]
+
+MOST_DEGREE = 6
 
 
 class PrivateRegressor(PrivateEstimator):
@@ -28,6 +30,9 @@ class PrivateRegressor(PrivateEstimator):
         Public bounds of y, likewise.
     coef_bounds : sequence or mapping of (low, high), optional
         Public bounds of each slope, in natural units.  By default no feature moves y by more than twice its range.
+    degrees : mapping from feature name to int, optional
+        Features that enter with their powers up to a degree, {"exper": 2}.  X has the feature itself only; powers are
+        made inside, on an orthogonal basis of the public range, and coefficients are reported for exper and exper^2.
     fit_intercept : bool
         Whether the model has an intercept.
     feature_names : sequence of str, optional
@@ -44,6 +49,7 @@ class PrivateRegressor(PrivateEstimator):
         x_bounds: Bounds,
         y_bounds: tuple[float, float],
         coef_bounds: Bounds | None = None,
+        degrees: Mapping[str, int] | None = None,
         fit_intercept: bool = True,
         feature_names: Sequence[str] | None = None,
         **settings: Any,
@@ -52,6 +58,10 @@ class PrivateRegressor(PrivateEstimator):
         if y_bounds is None:
             raise DomainError(f"{self._who}: y_bounds is required: a public (low, high), fixed in advance")
         self.x_bounds, self.coef_bounds, self.fit_intercept = x_bounds, coef_bounds, bool(fit_intercept)
+        self.degrees = {
+            name: check.integer(self._who, f"degrees[{name!r}]", degree, 1, MOST_DEGREE)
+            for name, degree in (degrees or {}).items()
+        }
         self.y_bounds = check.ordered_pair(self._who, "y_bounds", y_bounds)
         self.feature_names = None if feature_names is None else tuple(feature_names)
         if x_bounds is None or not hasattr(x_bounds, "keys"):
@@ -83,12 +93,17 @@ class PrivateRegressor(PrivateEstimator):
         who = self._who
         array = features(who, X, len(self.x_bounds))
         response = target(who, y, len(array))
-        n, p = array.shape
-        names = feature_names(who, X, self.feature_names, p)
-        design = Design(names, pairs(who, "x_bounds", self.x_bounds, names), self.y_bounds, self.fit_intercept)
+        n = len(array)
+        names = feature_names(who, X, self.feature_names, array.shape[1])
+        unknown = sorted(set(self.degrees) - set(names))
+        if unknown:
+            raise DomainError(f"{who}: degrees names {unknown}, which are no features; they are {list(names)}")
+        degrees = tuple(self.degrees.get(name, 1) for name in names)
+        bounds = pairs(who, "x_bounds", self.x_bounds, names)
+        design = Design(names, bounds, self.y_bounds, self.fit_intercept, degrees)
         box = design.box(who, self.coef_bounds, self._scale)
         require_records(who, n, self.n_blocks)
-        loss = self._loss(n, p)
+        loss = self._loss(n, sum(degrees))
         require_finite(who, X=array, y=response)
         self._run(
             lambda: (design.unit_features(array), design.unit_target(response)),
@@ -142,6 +157,10 @@ class PrivateQuantileRegressor(PrivateRegressor):
         self.tau = tuple(check.between(self._who, "tau", level, 0.0, 1.0) for level in levels)
         self.bandwidth = None if bandwidth is None else check.positive(self._who, "bandwidth", bandwidth)
         self.kernel = check.one_of(self._who, "kernel", kernel, QUANTILE_KERNELS)
+
+    @property
+    def _rules(self) -> int:
+        return len(self.tau)
 
     def _loss(self, n: int, p: int) -> Loss:
         low, high = self.y_bounds

@@ -1,0 +1,192 @@
+"""Where to ask for gradients: a search for the optimum, then small known displacements around it.
+
+theta of a release may be any function of public values and earlier releases (method.md section 4).  Near the optimum
+a gradient is linear in theta, so releases at well-spread theta give its slope H, its zero theta_0 and the block
+scores by least squares (refinement.md).  The spread is chosen for that:
+
+* the relative error of H in a direction is (privacy standard deviation of theta_0) / (displacement), so displacements
+  are ``reach`` privacy standard deviations;
+* but never so large that the loss leaves its quadratic range: at most ``curvature`` residual scales in x'theta, where
+  the residual scale is read off H (H = f E[x x'], :meth:`pgbb_fast.losses.Loss.density`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb_fast.blocks import dirichlet
+from pgbb_fast.releases import Keys, Problem, release_step
+from pgbb_fast.statistics import Fit, ReleaseStatistics
+
+__all__ = ["Exploration", "explore"]
+
+Array = NDArray[np.float64]
+SEGMENTS = 40
+CERTAIN = 1.5           # eigenvalues of H below this many standard errors are taken to be that large
+MARGIN = 0.02           # share of the box's radius that centres keep from its faces
+INSIDE = 2.5            # displacements are cut at so many standard deviations
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """Settings of :func:`explore`.
+
+    Attributes
+    ----------
+    search : float
+        Share of the steps spent on the search.
+    first_rate, last_rate : float
+        Step of the search (Adam in theta), in units of the box's radius, at its start and end.
+    reach, curvature : float
+        See the module's text; for the part of the run that serves the slope H.
+    near_reach, near_curvature : float
+        The same for the part that serves the location theta_0: small, since an asymmetric loss's mean gradient
+        over displacements is off by half its second derivative times their square.
+    slope_until : float
+        Share of the run after which displacements are small.
+    memory : float
+        Weight of a segment relative to the next one while exploring.
+    """
+
+    search: float = 0.1
+    first_rate: float = 0.05
+    last_rate: float = 0.004
+    reach: float = 25.0
+    curvature: float = 0.3
+    near_reach: float = 8.0
+    near_curvature: float = 0.15
+    slope_until: float = 0.3
+    memory: float = 0.8
+
+
+@dataclass(frozen=True)
+class Local:
+    """The local model while exploring: centre, and displacements along the eigenvectors of H."""
+
+    centre: Array
+    vectors: Array
+    scale: Array
+
+
+def explore(
+    problem: Problem,
+    box: Array,
+    keys: Keys,
+    settings: Exploration | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> ReleaseStatistics:
+    """Spend ``problem.steps`` releases and return their statistics.
+
+    The rule of each draw is sampled from P_tau (method.md section 5).  ``on_step(t)`` is told the number of steps done, nothing else.
+    """
+    chosen = settings or Exploration()
+    T, K, S, L = problem.steps, problem.draws_per_step, problem.n_blocks, len(problem.loss.rules)
+    middle, radius = box.mean(axis=1), (box[:, 1] - box[:, 0]) / 2.0
+    rng = np.random.default_rng(keys.weights)
+    statistics = ReleaseStatistics(L, SEGMENTS, middle, S)
+    searching = max(1, round(chosen.search * T))
+    adam = _Search(np.tile(middle, (L, 1)), box, chosen, searching)
+    segment_of = np.minimum(np.arange(T) * SEGMENTS // T, SEGMENTS - 1)
+    chances = problem.loss.rule_probabilities()
+    local: list[Local] = []
+    for start in range(0, T, block := max(1, -(-T // SEGMENTS))):
+        count = min(block, T - start)
+        rule = rng.choice(L, size=(count, K), p=chances)
+        weights = dirichlet(count * K, S, problem.gamma, rng).reshape(count, K, S + 1)
+        z = np.clip(rng.standard_normal((count, K, len(box))), -INSIDE, INSIDE)
+        theta, gradient = np.empty((count, K, len(box))), np.empty((count, K, len(box)))
+        late = start >= chosen.slope_until * T
+        if start >= searching:
+            local = [
+                _local_model(
+                    _recent(statistics, number, segment_of[start], chosen.memory),
+                    problem,
+                    box,
+                    number,
+                    *((final * chosen.near_reach, chosen.near_curvature) if late else (final * chosen.reach, chosen.curvature)),
+                )
+                for number, final in enumerate(problem.noise / np.sqrt(T * K * chances))
+            ]
+        for t in range(count):
+            for k in range(K):
+                if local:
+                    here = local[rule[t, k]]
+                    theta[t, k] = here.centre + here.vectors @ (here.scale * z[t, k])
+                else:
+                    theta[t, k] = adam.theta[rule[t, k]] + 0.25 * adam.rate(start + t) * radius * z[t, k]
+            np.clip(theta[t], box[:, 0], box[:, 1], out=theta[t])
+            gradient[t] = release_step(problem, keys, start + t, theta[t], weights[t], rule[t])
+            if not local:
+                adam.step(start + t, rule[t], gradient[t])
+            if on_step is not None:
+                on_step(start + t + 1)
+        flat = count * K
+        statistics.add(
+            int(segment_of[start]),
+            rule.reshape(-1),
+            theta.reshape(flat, -1),
+            weights.reshape(flat, -1),
+            gradient.reshape(flat, -1),
+        )
+    return statistics
+
+
+class _Search:
+    """Adam (Kingma and Ba 2015) on theta itself, one state for each rule."""
+
+    def __init__(self, theta: Array, box: Array, settings: Exploration, steps: int) -> None:
+        self.theta, self.box, self.settings, self.steps = theta, box, settings, steps
+        self.radius = (box[:, 1] - box[:, 0]) / 2.0
+        self.first, self.second = np.zeros_like(theta), np.zeros_like(theta)
+        self.seen = np.zeros(len(theta))
+
+    def rate(self, step: int) -> float:
+        s = self.settings
+        return float(s.first_rate * (s.last_rate / s.first_rate) ** min(1.0, step / self.steps))
+
+    def step(self, step: int, rule: NDArray[np.int64], gradient: Array) -> None:
+        for number, g in zip(rule, gradient, strict=True):
+            self.seen[number] += 1.0
+            self.first[number] = 0.9 * self.first[number] + 0.1 * g
+            self.second[number] = 0.99 * self.second[number] + 0.01 * g * g
+            mean = self.first[number] / (1.0 - 0.9 ** self.seen[number])
+            root = np.sqrt(self.second[number] / (1.0 - 0.99 ** self.seen[number]))
+            moved = self.theta[number] - self.rate(step) * self.radius * mean / (root + 1e-300)
+            self.theta[number] = np.clip(moved, self.box[:, 0], self.box[:, 1])
+
+
+def _recent(statistics: ReleaseStatistics, rule: int, segment: int, memory: float) -> Fit:
+    """Fit to the segments before ``segment``, the latest weighing most."""
+    age = segment - 1.0 - np.arange(SEGMENTS)
+    return statistics.fit(rule, np.where(age >= 0, memory**age, 0.0))
+
+
+def certain_eigenvalues(fit: Fit, noise: float) -> tuple[Array, Array, Array]:
+    """Eigenvalues of H raised to ``CERTAIN`` standard errors, the eigenvectors, and the standard errors."""
+    values, vectors = np.linalg.eigh(fit.hessian)
+    error = noise * np.sqrt(np.einsum("ij,ik,kj->j", vectors, fit.spread, vectors))
+    return np.maximum(values, CERTAIN * error), vectors, error
+
+
+def _local_model(fit: Fit, problem: Problem, box: Array, rule: int, reach: float, curvature: float) -> Local:
+    """A Newton step from the recent fit, and the displacements for the next segment: ``reach`` over the eigenvalue, at
+    most ``curvature`` residual scales in all."""
+    values, vectors, _ = certain_eigenvalues(fit, problem.noise)
+    radius = (box[:, 1] - box[:, 0]) / 2.0
+    # with an intercept, H_00 = f E[1]; without, the trace of H = f E|x|^2 is at most f d in the unit box
+    along_intercept = float((vectors[0] ** 2) @ values) if problem.intercept else float(values.sum() / len(values))
+    density = max(along_intercept, 1e-12)
+    scale = problem.loss.density(rule) / density
+    range_of_quadratic = curvature * scale / np.sqrt(values / density * len(values))
+    spread = 1.0 / np.sqrt(np.einsum("ij,ik,kj->j", vectors, fit.spread, vectors) * max(1, fit.count))
+    trusted = 3.0 * np.maximum(spread, range_of_quadratic)
+    step = np.clip(-(vectors.T @ fit.gradient) / values, -trusted, trusted)
+    keep = MARGIN * radius
+    centre = np.clip(fit.centre + vectors @ step, box[:, 0] + keep, box[:, 1] - keep)
+    displacement = np.minimum(reach / values, range_of_quadratic)
+    return Local(centre, vectors, np.minimum(displacement, 0.25 * radius.min()))

@@ -1,0 +1,51 @@
+"""The generator's own draws: G(u) at fresh Dirichlet weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pgbb_fast.blocks import dirichlet
+from pgbb_fast.generator import Generator
+from pgbb_fast.posterior import AffineMap, Posterior
+from pgbb_fast.privacy import PrivacyReport
+
+__all__ = ["GeneratorPosterior"]
+
+Array = NDArray[np.float64]
+
+
+class GeneratorPosterior(Posterior):
+    """Draws G(u, rule), u ~ Dirichlet(gamma 1_S), of a generator trained by :func:`pgbb_fast.training.train`."""
+
+    kind = "generator"
+
+    def __init__(
+        self, generator: Generator, *, gamma: float, to_natural: AffineMap, names: Sequence[str], privacy: PrivacyReport
+    ) -> None:
+        super().__init__(rules=generator.rules, to_natural=to_natural, names=names, privacy=privacy)
+        self._generator, self._gamma = generator, gamma
+
+    def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:
+        u = dirichlet(size, self._generator.n_blocks, self._gamma, rng)
+        by_rule = []
+        for rule in rules or (np.nan,):
+            with torch.no_grad():
+                theta = self._generator(self._generator.inputs(u, np.full(size, rule)))
+            by_rule.append(theta.numpy().astype(np.float64))
+        return np.stack(by_rule, axis=1)
+
+    def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays = {name: value.numpy() for name, value in self._generator.state_dict().items()}
+        return arrays, {"gamma": self._gamma, "generator": self._generator.description()}
+
+    @classmethod
+    def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
+        generator = Generator(**settings["generator"])
+        generator.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
+        common.pop("rules")
+        return cls(generator, gamma=settings["gamma"], **common)

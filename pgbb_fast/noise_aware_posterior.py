@@ -1,0 +1,145 @@
+"""Draws of the noise-aware posterior, jointly over all rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from pgbb_fast.noise_aware import LocalPosterior, Scores
+from pgbb_fast.posterior import AffineMap, Posterior
+from pgbb_fast.privacy import PrivacyReport
+
+__all__ = ["NoiseAwarePosterior"]
+
+Array = NDArray[np.float64]
+PRIVATE = 0.5       # share of the variance above which privacy is said to dominate
+FEW = 12.0          # degrees of freedom below which more budget for the scores is advised
+UNCERTAIN = 4.0     # certainty of H below which its conditioning is said to limit the intervals
+DRIFT = 3.0
+ARRAYS = ("centre", "gradient", "hessian", "spread", "omega")
+SCORE_ARRAYS = ("basis", "mean", "sd")
+
+
+class NoiseAwarePosterior(Posterior):
+    """theta = theta_0 + H^-1 sqrt(v M) z, with (theta_0, H, M) drawn from their posterior.
+
+    Parameters
+    ----------
+    local : sequence of LocalPosterior
+        One for each rule.
+    scores : Scores
+        Second moment of the scores, stacked over the rules.
+    sampling_factor : float
+        v, see :attr:`pgbb_fast.releases.Problem.sampling_factor`.
+    box : (d, 2) array
+        Draws are moved to the public box.
+    """
+
+    kind = "noise-aware"
+
+    def __init__(
+        self,
+        local: Sequence[LocalPosterior],
+        scores: Scores,
+        *,
+        sampling_factor: float,
+        box: Array,
+        rules: Sequence[float],
+        to_natural: AffineMap,
+        names: Sequence[str],
+        privacy: PrivacyReport,
+    ) -> None:
+        super().__init__(rules=rules, to_natural=to_natural, names=names, privacy=privacy)
+        self._local, self._scores, self._factor, self._box = tuple(local), scores, sampling_factor, box
+
+    def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:
+        L, d = len(self._local), len(self._box)
+        normal = rng.standard_normal((size, L * d))
+        score = np.einsum("mij,mj->mi", self._scores.draw_roots(size, rng), normal).reshape(size, L, d)
+        theta = np.empty((size, L, d))
+        for j, local in enumerate(self._local):
+            location, inverse = local.draw(size, rng)
+            theta[:, j] = location + math.sqrt(self._factor) * np.einsum("mij,mj->mi", inverse, score[:, j])
+        theta = np.clip(theta, self._box[:, 0], self._box[:, 1])
+        return theta if tuple(rules) == self.rules else self._between(theta, rules)
+
+    def _between(self, theta: Array, rules: Sequence[float]) -> Array:
+        """Levels between those fitted, linear in the normal quantile of the level."""
+        order = np.argsort(self.rules)
+        known, wanted = ndtri(np.asarray(self.rules)[order]), ndtri(np.asarray(rules))
+        right = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1) if len(known) > 1 else np.zeros(1, int)
+        if len(known) == 1:
+            return np.repeat(theta, len(rules), axis=1)
+        share = (wanted - known[right - 1]) / (known[right] - known[right - 1])
+        left_theta, right_theta = theta[:, order[right - 1]], theta[:, order[right]]
+        return np.asarray(left_theta + share[None, :, None] * (right_theta - left_theta))
+
+    def _parts(self) -> tuple[Array, Array]:
+        L, d = len(self._local), len(self._box)
+        moment = self._scores.moment
+        matrix = self._to_natural.matrix
+        sampling, privacy = np.empty((L, d)), np.empty((L, d))
+        for j, local in enumerate(self._local):
+            inverse = np.linalg.inv(local.hessian)
+            here = slice(j * d, (j + 1) * d)
+            sampling[j] = np.diag(matrix @ inverse @ moment[here, here] @ inverse @ matrix.T) * self._factor
+            privacy[j] = np.diag(matrix @ local.privacy_covariance @ matrix.T)
+        return sampling, privacy
+
+    def diagnostics(self) -> list[dict[str, float]]:
+        """For each rule: condition and certainty of H, drift of theta_0, degrees of freedom of the scores, and the
+        largest share of a coordinate's variance that is due to privacy."""
+        sampling, privacy = self._parts()
+        return [
+            {
+                "condition": local.condition,
+                "certainty": local.certainty,
+                "drift": local.drift,
+                "scores_freedom": self._scores.freedom,
+                "privacy_share": float((privacy[j] / (sampling[j] + privacy[j])).max()),
+            }
+            for j, local in enumerate(self._local)
+        ]
+
+    def advice(self) -> tuple[str, ...]:
+        """Sentences on what limits the intervals and what would help; empty when all is well."""
+        worst = self.diagnostics()
+        said = []
+        if max(row["privacy_share"] for row in worst) > PRIVATE:
+            said.append(
+                "Privacy noise makes up most of some variances: a larger epsilon, tighter bounds or fewer features help."
+            )
+        if min(row["certainty"] for row in worst) < UNCERTAIN:
+            said.append(
+                "The curvature is poorly known in some direction, which widens the intervals: nearly collinear features, "
+                "or bounds much wider than the data; fewer features or a larger epsilon help."
+            )
+        if min(row["scores_freedom"] for row in worst) < FEW:
+            said.append(
+                "The sampling part rests on few degrees of freedom: set moment_share=0.05 to spend a share of the budget on it."
+            )
+        if max(np.nan_to_num(row["drift"]) for row in worst) > DRIFT:
+            said.append("The estimate still moved at the end of the run: more steps, or tighter coef_bounds, help.")
+        return tuple(said)
+
+    def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays = {f"{name}.{j}": getattr(local, name) for j, local in enumerate(self._local) for name in ARRAYS}
+        arrays |= {f"scores.{name}": getattr(self._scores, name) for name in SCORE_ARRAYS}
+        arrays["box"] = self._box
+        numbers = [{k: v for k, v in asdict(local).items() if k not in ARRAYS} for local in self._local]
+        return arrays, {"local": numbers, "sampling_factor": self._factor}
+
+    @classmethod
+    def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
+        local = [
+            LocalPosterior(**dict({name: arrays[f"{name}.{j}"] for name in ARRAYS}, **numbers))
+            for j, numbers in enumerate(settings["local"])
+        ]
+        scores = Scores(*(arrays[f"scores.{name}"] for name in SCORE_ARRAYS))
+        return cls(local, scores, sampling_factor=settings["sampling_factor"], box=arrays["box"], **common)

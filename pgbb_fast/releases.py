@@ -1,0 +1,175 @@
+"""The accounted releases: the only values computed from records that leave this module.
+
+One *step* releases Y = sum_{i in B} w_i clip_C(grad_i(theta)) + sigma Z for K values of theta (method.md section 4);
+one optional *moment* releases the noisy second moment of the clipped scores.  Everything else in the package sees
+their results, never the records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb_fast.kernels import cpu, reference
+from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.scalar.clip import GRID
+from pgbb_fast.losses import Loss
+
+__all__ = ["Keys", "Problem", "release_moment", "release_step"]
+
+Array = NDArray[np.float64]
+WORD = 2.0**32
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Random keys of one fit.  ``secret`` decides minibatches and noise: whoever knows it can undo the noise, so it is
+    never saved or shown.  The public seeds decide the partition, the Dirichlet weights, where gradients are asked for
+    and the initial parameters."""
+
+    secret: NDArray[np.int64]
+    partition: int
+    weights: int
+    network: int
+
+    @classmethod
+    def fresh(cls, seed: int | None = None) -> Keys:
+        """Keys from the operating system's entropy, or (tests, audits) from ``seed``; each a separate SHA-256."""
+        root = secrets.token_bytes(32) if seed is None else b"seed:" + str(seed).encode()
+
+        def derive(label: str) -> bytes:
+            return hashlib.sha256(root + b"|" + label.encode()).digest()
+
+        words = np.frombuffer(derive("secret"), dtype="<u4").astype(np.int64)
+        partition, weights, network = (
+            int.from_bytes(derive(label)[:8], "little") >> 1 for label in ("partition", "weights", "network")
+        )
+        return cls(words, partition, weights, network)
+
+    def __repr__(self) -> str:
+        return "Keys(secret=...)"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The records, the loss and the mechanism's constants (all public but ``records``).
+
+    Attributes
+    ----------
+    gamma : float
+        Dirichlet concentration per block.
+    clip : float
+        C, bound of one record's gradient.
+    sampling_threshold : int
+        A record is drawn with probability ``sampling_threshold`` / 2^32.
+    noise_multiplier : float
+        sigma n_S / C of each step.
+    moment_multiplier : float, optional
+        Noise multiplier of the moment: standard deviation over half the sensitivity; None: no such release.
+    """
+
+    records: Records
+    loss: Loss
+    intercept: bool
+    n_blocks: int
+    block_size: int
+    gamma: float
+    clip: float
+    sampling_threshold: int
+    noise_multiplier: float
+    draws_per_step: int
+    steps: int
+    moment_multiplier: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Problem(loss={self.loss.kernel!r}, records=...)"
+
+    @property
+    def rate(self) -> float:
+        """q."""
+        return self.sampling_threshold / WORD
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the privacy noise in each coordinate of a release of :func:`release_step`."""
+        return self.noise_multiplier * self.clip / (self.block_size * self.rate)
+
+    @property
+    def minibatch_factor(self) -> float:
+        """c with: minibatch part of a release's covariance = c E[g g'], c = (1-q)/(q n_S) sum_s E u_s^2."""
+        S, gamma = self.n_blocks, self.gamma
+        return (1.0 - self.rate) / (self.rate * self.block_size) * (gamma + 1.0) / (S * gamma + 1.0)
+
+    @property
+    def sampling_factor(self) -> float:
+        """v with: sampling covariance = v H^-1 E[g g'] H^-1, v = (S-1)/((S gamma + 1) n_S S); 1/n' at gamma*.
+
+        Var u_s = (S-1)/(S^2 (S gamma + 1)), and sum_s h_s h_s' has expectation (S-1) E[g g'] / n_S over partitions:
+        v = S/(S-1) Var(u_s) (S-1)/n_S (refinement.md, method.md section 2).
+        """
+        S = self.n_blocks
+        return (S - 1.0) / ((S * self.gamma + 1.0) * self.block_size * S)
+
+
+def release_step(problem: Problem, keys: Keys, step: int, theta: Array, weights: Array, rule: NDArray[np.int64]) -> Array:
+    """One release, as estimates of the mean gradient: Y / q, (K, d).
+
+    Parameters
+    ----------
+    theta : (K, d) array
+        Where the gradients are taken: any function of public values and earlier releases.
+    weights : (K, S + 1) array
+        Fresh Dirichlet draws, last column zero.
+    rule : (K,) int array
+        Number of each draw's rule.
+    """
+    loss = problem.loss
+    at = np.zeros_like(theta) if loss.additive else theta
+    draws = Draws(np.ascontiguousarray(at), weights, np.asarray(loss.constants)[rule])
+    mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
+    stream = Stream(keys.secret, step)
+    grid = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
+    gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
+    return np.asarray(gradient + theta if loss.additive else gradient)
+
+
+def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, Array]:
+    """The second moment of the stacked clipped scores at ``theta`` (L, d), one row for each rule.
+
+    With v = (g_1, ..., g_L), |v|^2 <= L C^2, replacing a record changes sum_i v_i v_i' by at most sqrt(2) L C^2 in the
+    Frobenius norm, since |v v' - w w'|^2 = |v|^4 + |w|^4 - 2 (v'w)^2.  Independent noise on the upper triangle, with
+    off-diagonal entries counted twice in that norm, so their noise is smaller by sqrt(2).
+
+    Returns
+    -------
+    moment : (L d, L d) array
+        Estimate of E[v v'] over the n' participating records; not projected to be positive semidefinite.
+    noise : (L,) array
+        Standard deviation of the noise of a diagonal entry, the same for all rules.
+    """
+    if problem.moment_multiplier is None:
+        raise ValueError("release_moment: this problem has no budget for the moment")
+    L, d = theta.shape
+    loss = problem.loss
+    at = np.zeros_like(theta) if loss.additive else theta
+    draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
+    grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
+    upper = np.triu_indices(L * d)
+    # half the sensitivity sqrt(2) (in units of L C^2), on the same grid
+    sigma = problem.moment_multiplier / math.sqrt(2.0)
+    scale = np.where(upper[0] == upper[1], sigma, sigma / math.sqrt(2.0))
+    z = reference.normals(keys.secret, problem.steps, len(scale))
+    noisy = grid[upper] + np.rint(z * scale * GRID).astype(np.int64)
+    unit = L * problem.clip**2 / (problem.n_blocks * problem.block_size * GRID)
+    moment = np.zeros((L * d, L * d))
+    moment[upper] = noisy * unit
+    moment = moment + np.triu(moment, 1).T
+    if loss.additive:       # scores theta - x where the release has -x: at the minimum the mean score is zero
+        centre = theta.reshape(-1)
+        moment = moment - np.outer(centre, centre)
+    return moment, np.full(L, sigma * unit * GRID)
