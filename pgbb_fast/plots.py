@@ -1,4 +1,4 @@
-"""Figures of released posteriors (the extra ``plot``)."""
+"""Figures of released posteriors and of privacy guarantees (the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from pgbb_fast.errors import DomainError, MissingExtraError
 from pgbb_fast.posterior import Posterior
 
-__all__ = ["quantile_effects"]
+__all__ = ["epsilon_sweeps", "quantile_effects", "trade_off_curve"]
+
+AXES = {"n_blocks": "blocks S", "gamma": "concentration gamma", "steps": "steps T"}
 
 
 def _pyplot(who: str) -> Any:
@@ -68,3 +70,44 @@ def quantile_effects(
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
     return Path(path)
+
+
+def trade_off_curve(points: Mapping[str, Any], path: str | Path) -> Path:
+    """Save a PNG of the least type-II error against the type-I error of any test between neighbours.
+
+    ``points`` has ``alpha`` and ``beta`` (Dong, Roth and Su 2022), as made by ``pgbb_fast.accountant.trade_off``.
+    """
+    pyplot = _pyplot("trade_off_curve")
+    figure, axis = pyplot.subplots(figsize=(3.8, 3.6))
+    _draw_trade_off(axis, points)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return Path(path)
+
+
+def epsilon_sweeps(result: Mapping[str, Any], path: str | Path) -> Path:
+    """Save a PNG of epsilon against each swept parameter, with and without the weights' law, and the trade-off curve."""
+    pyplot = _pyplot("epsilon_sweeps")
+    sweeps = result["sweeps"]
+    figure, axes = pyplot.subplots(1, len(sweeps) + 1, figsize=(3.4 * (len(sweeps) + 1), 3.2))
+    for axis, sweep in zip(axes, sweeps, strict=False):
+        axis.loglog(sweep["values"], sweep["epsilon"], color="#3b6ea5", label="weights' law")
+        axis.loglog(sweep["values"], sweep["epsilon_without_weights"], "--", color="#b5402a", label="weights at their bound")
+        axis.set_xlabel(AXES.get(sweep["parameter"], sweep["parameter"]))
+    axes[0].set_ylabel(f"epsilon at delta = {result['delta']:g}")
+    axes[0].legend(frameon=False, fontsize=8)
+    _draw_trade_off(axes[-1], result["trade_off"])
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return Path(path)
+
+
+def _draw_trade_off(axis: Any, points: Mapping[str, Any]) -> None:
+    axis.plot([0, 1], [1, 0], color="0.7", linewidth=0.8)
+    axis.plot(points["alpha"], points["beta"], color="#3b6ea5")
+    axis.set_xlabel("type-I error")
+    axis.set_ylabel("least type-II error")
+    axis.set_xlim(0, 1)
+    axis.set_ylim(0, 1)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pgbb_fast.cli import main
-from pgbb_fast.data import parse_bounds, read_terms, term_bounds
+from pgbb_fast.data import bounds_of, parse_bounds, polynomial_terms, read_columns
 from pgbb_fast.errors import DataError, DomainError
 
 
@@ -97,6 +97,8 @@ def test_the_progress_bar_shows_public_numbers_only(parquet, capsys):
         (["--blocks", "2"], "n_blocks"),
         (["--blocks", "900"], "blocks"),
         (["--loss", "cubic"], "cubic"),
+        (["--features", "a,b^2"], "lower powers"),
+        (["--loss", "mean", "--features", "a,a^2"], "no powers"),
         (["--no-such-option"], "no-such-option"),
     ],
 )
@@ -132,25 +134,93 @@ def test_epsilon_and_sigma_agree_with_each_other(capsys):
     assert 0.99 < json.loads(out)["epsilon"] <= 1.0
 
 
+def test_bounds_and_methods(capsys):
+    shape = ["--n", "10000", "--delta", "1e-4", "--noise-multiplier", "2.5"]
+    code, out, _ = run("epsilon", *shape, "--bounds", "--json", capsys=capsys)
+    assert code == 0
+    tight = json.loads(out)
+    assert tight["lower"] <= tight["upper"] <= tight["epsilon"] * (1 + 1e-3)
+    loose = []
+    for conversion in ("cks", "standard"):
+        options = ["--method", "renyi", "--conversion", conversion]
+        loose.append(float(run("epsilon", *shape, *options, capsys=capsys)[1]))
+    assert tight["epsilon"] < loose[0] < loose[1]
+
+
+def test_curves_and_their_pictures(tmp_path, capsys):
+    shape = ["--n", "1000", "--delta", "1e-3", "--steps", "100"]
+    png = tmp_path / "a.png"
+    code, out, _ = run("curve", *shape, "--noise-multiplier", "1", "--points", "3", "--json", "--plot", str(png), capsys=capsys)
+    result = json.loads(out)
+    assert code == 0
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert [sweep["parameter"] for sweep in result["sweeps"]] == ["n_blocks", "gamma", "steps"]
+    for sweep in result["sweeps"]:
+        assert all(a < b for a, b in zip(sweep["epsilon"], sweep["epsilon_without_weights"], strict=True))
+    beta = result["trade_off"]["beta"]
+    assert beta[0] <= 1.0
+    assert beta[-1] == 0.0
+    assert all(a >= b for a, b in zip(beta, beta[1:], strict=False))
+    for command in (["epsilon", "--noise-multiplier", "1"], ["sigma", "--epsilon", "1"]):
+        picture = tmp_path / f"{command[0]}.png"
+        assert run(*command, *shape, "--plot", str(picture), capsys=capsys)[0] == 0
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    code, out, _ = run("curve", *shape, "--noise-multiplier", "1", "--points", "2", capsys=capsys)
+    assert code == 0
+    assert out.count("epsilon") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["epsilon", "--n", "1000", "--delta", "1e-3", "--noise-multiplier", "nan"], "noise_multiplier"),
+        (["epsilon", "--n", "1000", "--delta", "2", "--noise-multiplier", "1"], "delta"),
+        (["sigma", "--n", "1000", "--delta", "1e-3", "--epsilon", "-1"], "epsilon"),
+        (["sigma", "--n", "2", "--delta", "1e-3", "--epsilon", "1"], "n"),
+        (["curve", "--n", "1000", "--delta", "1e-3"], "noise-multiplier"),
+    ],
+)
+def test_bad_questions_to_the_accountant(arguments, word, capsys):
+    code, out, err = run(*arguments, capsys=capsys)
+    assert code == 2
+    assert out == ""
+    assert word in err
+    assert err.count("\n") == 1
+
+
 def test_help_is_quick_and_complete():
     out = subprocess.run([sys.executable, "-m", "pgbb_fast", "--help"], capture_output=True, text=True, check=True).stdout
-    for command in ("demo", "fit", "draw", "epsilon", "sigma"):
+    for command in ("demo", "fit", "draw", "epsilon", "sigma", "curve"):
         assert f"\n  {command} " in out
 
 
-def test_bounds_of_terms():
+def test_bounds_of_columns():
     bounds = parse_bounds("a=-2:3, b=1:4")
     assert bounds == {"a": (-2.0, 3.0), "b": (1.0, 4.0)}
-    assert term_bounds("a^2", bounds) == (0.0, 9.0)
-    assert term_bounds("a^3", bounds) == (-8.0, 27.0)
-    assert term_bounds("b^2", bounds) == (1.0, 16.0)
-    assert term_bounds("b^2", {**bounds, "b^2": (0.0, 20.0)}) == (0.0, 20.0)
+    assert bounds_of("b", bounds) == (1.0, 4.0)
+    with pytest.raises(DomainError, match="none for c"):
+        bounds_of("c", bounds)
     with pytest.raises(DomainError, match="twice"):
         parse_bounds("a=0:1,a=0:2")
 
 
-def test_powers_of_columns(parquet):
-    table = read_terms(parquet, ["b^2", "b"])
-    assert np.array_equal(table[:, 0], table[:, 1] ** 2)
+def test_powers():
+    assert polynomial_terms(["a", "b^2", "b", "c"]) == {"a": 1, "b": 2, "c": 1}
+    for terms, word in ((["b^2"], "lower powers"), (["a", "a^3"], "lower powers"), (["a", "b", "a"], "duplicate")):
+        with pytest.raises(DomainError, match=word):
+            polynomial_terms(terms)
+
+
+def test_fit_with_a_power(parquet, capsys):
+    options = [*FIT[:2], "--features", "b,a,a^2", *FIT[4:]]
+    code, out, _ = run("fit", parquet, *options, *QUICK, "--json", capsys=capsys)
+    assert code == 0
+    assert [row["name"] for row in json.loads(out)["rows"]] == ["intercept", "b", "a", "a^2"]
+
+
+def test_columns(parquet):
+    table = read_columns(parquet, ["b", "a"])
+    assert table.shape == (800, 2)
+    assert np.array_equal(table[:, 0], pq.read_table(parquet)["b"].to_numpy())
     with pytest.raises(DataError, match="no file"):
-        read_terms("absent.parquet", ["a"])
+        read_columns("absent.parquet", ["a"])

@@ -1,17 +1,21 @@
-"""Commands of the accountant: epsilon and sigma."""
+"""Commands of the accountant: epsilon, sigma, curve.  They read no data."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+ALPHAS = [i / 200 for i in range(201)]
 
 
 def _mechanism_options(command: F) -> F:
+    """Options that describe a training run."""
     for option in reversed(
         (
             click.option("--n", required=True, type=int, help="Number of records (public)."),
@@ -24,41 +28,131 @@ def _mechanism_options(command: F) -> F:
                 "--minibatch", type=click.Choice(["shared", "independent"]), default="shared", show_default=True
             ),
             click.option("--delta", required=True, type=float, help="delta of the guarantee."),
-            click.option("--method", help="Accounting method; the tightest by default."),
-            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         )
     ):
         command = option(command)
     return command
 
 
-def _show(value: float, name: str, question: dict[str, Any], as_json: bool) -> None:
-    click.echo(json.dumps({name: value, **question}) if as_json else f"{value:.6g}")
+def _method_options(command: F) -> F:
+    """Options that choose the accounting, and the form of the answer."""
+    for option in reversed(
+        (
+            click.option("--method", type=click.Choice(["pld", "renyi", "renyi-series"]), default="pld", show_default=True),
+            click.option("--conversion", type=click.Choice(["standard", "cks"]), help="Of Renyi moments; cks by default."),
+            click.option("--bounds", is_flag=True, help="Also a lower bound (pld only)."),
+            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            click.option("--plot", type=click.Path(dir_okay=False), help="Save the trade-off curve as a PNG."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _answer(name: str, value: float, bounds: Any, as_json: bool, **question: Any) -> None:
+    """Print one number (and its bracket), as text or JSON."""
+    result = {name: value, **({} if bounds is None else {"lower": bounds.lower, "upper": bounds.upper}), **question}
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        click.echo(f"{value:.6g}" + ("" if bounds is None else f"  [{bounds.lower:.6g}, {bounds.upper:.6g}]"))
+
+
+def _trade_off(mechanism: Any, around: float) -> dict[str, Any]:
+    """The trade-off curve from delta at epsilons around the one of interest."""
+    from pgbb_fast.accountant import curve, trade_off
+
+    scale = max(around, 0.05)
+    points = curve(mechanism, epsilons=[0.0, *(scale * 2.0 ** (k / 2) for k in range(-10, 5))])
+    return {**points, "alpha": ALPHAS, "beta": trade_off(points, alphas=ALPHAS)}
 
 
 @click.command()
 @click.option("--noise-multiplier", required=True, type=float, help="sigma n_S / C.")
 @_mechanism_options
-def epsilon(delta: float, method: str | None, as_json: bool, **mechanism: Any) -> None:
+@_method_options
+def epsilon(
+    delta: float, method: Any, conversion: Any, bounds: bool, as_json: bool, plot: str | None, **mechanism: Any
+) -> None:
     """An upper bound of the epsilon that a training run spends (replace-one adjacency)."""
     from pgbb_fast import accountant
 
-    options: dict[str, Any] = {} if method is None else {"method": method}
-    value = accountant.epsilon(accountant.BlockedGaussian(**mechanism), delta=delta, **options)
-    _show(value, "epsilon", {"delta": delta, **mechanism}, as_json)
+    run = accountant.BlockedGaussian(**mechanism)
+    value = accountant.epsilon(run, delta=delta, method=method, conversion=conversion)
+    bracket = accountant.epsilon_bounds(run, delta=delta) if bounds else None
+    _answer("epsilon", value, bracket, as_json, delta=delta, method=method, **mechanism)
+    if plot:
+        from pgbb_fast.plots import trade_off_curve
+
+        trade_off_curve(_trade_off(run, value), plot)
 
 
 @click.command()
 @click.option("--epsilon", required=True, type=float, help="epsilon of the guarantee.")
 @_mechanism_options
-def sigma(epsilon: float, delta: float, method: str | None, as_json: bool, **mechanism: Any) -> None:
+@_method_options
+def sigma(
+    epsilon: float,
+    delta: float,
+    method: Any,
+    conversion: Any,
+    bounds: bool,
+    as_json: bool,
+    plot: str | None,
+    **mechanism: Any,
+) -> None:
     """The least noise multiplier sigma n_S / C that keeps a training run within (epsilon, delta)."""
     from pgbb_fast import accountant
 
-    options: dict[str, Any] = {} if method is None else {"method": method}
-    question = accountant.BlockedGaussian(noise_multiplier=None, **mechanism)
-    value = accountant.noise_multiplier(question, epsilon=epsilon, delta=delta, **options)
-    _show(value, "noise_multiplier", {"epsilon": epsilon, "delta": delta, **mechanism}, as_json)
+    run = accountant.BlockedGaussian(noise_multiplier=None, **mechanism)
+    value = accountant.noise_multiplier(run, epsilon=epsilon, delta=delta, method=method, conversion=conversion)
+    bracket = accountant.noise_multiplier_bounds(run, epsilon=epsilon, delta=delta) if bounds else None
+    _answer("noise_multiplier", value, bracket, as_json, epsilon=epsilon, delta=delta, method=method, **mechanism)
+    if plot:
+        from pgbb_fast.plots import trade_off_curve
+
+        trade_off_curve(_trade_off(replace(run, noise_multiplier=value), epsilon), plot)
 
 
-COMMANDS = (epsilon, sigma)
+def _around(value: float, factor: float, points: int, integer: bool, low: float, high: float) -> list[Any]:
+    """``points`` values from value / factor to value * factor, equally spaced in the logarithm, kept in [low, high]."""
+    grid = [value * factor ** (2 * i / (points - 1) - 1) for i in range(points)]
+    kept = [min(max(v, low), high) for v in grid]
+    return sorted({round(v) for v in kept} if integer else set(kept))
+
+
+@click.command()
+@click.option("--noise-multiplier", required=True, type=float, help="sigma n_S / C.")
+@_mechanism_options
+@click.option("--points", default=9, show_default=True, type=click.IntRange(2, 101), help="Values of each parameter.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Save the curves as a PNG.")
+def curve(delta: float, points: int, as_json: bool, plot: str | None, **mechanism: Any) -> None:
+    """Epsilon against S, gamma and T, with and without the Dirichlet weights' law, and the trade-off curve."""
+    from pgbb_fast import accountant
+
+    run = accountant.BlockedGaussian(**mechanism)
+    middle = run.gamma if run.gamma is not None else accountant.gamma_star(n=run.n, n_blocks=run.n_blocks)
+    values = {
+        "n_blocks": _around(run.n_blocks, 6.0, points, True, 3, run.n),
+        "gamma": _around(middle, 8.0, points, False, 1e-2, 1e2),
+        "steps": _around(run.steps, 10.0, points, True, 1, math.inf),
+    }
+    sweeps = [accountant.sweep(run, parameter=name, values=grid, delta=delta) for name, grid in values.items()]
+    spent = accountant.epsilon(run, delta=delta)
+    result = {"epsilon": spent, "delta": delta, "sweeps": sweeps, "trade_off": _trade_off(run, spent)}
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        for sweep in sweeps:
+            click.echo(f"{sweep['parameter']:>12} {'epsilon':>12} {'weights at 1':>12}")
+            rows = zip(sweep["values"], sweep["epsilon"], sweep["epsilon_without_weights"], strict=True)
+            for value, aware, blind in rows:
+                click.echo(f"{value:>12.6g} {aware:>12.6g} {blind:>12.6g}")
+    if plot:
+        from pgbb_fast.plots import epsilon_sweeps
+
+        epsilon_sweeps(result, plot)
+
+
+COMMANDS = (epsilon, sigma, curve)

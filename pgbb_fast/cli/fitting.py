@@ -116,31 +116,32 @@ def fit(
     out: str | None, as_json: bool, quiet: bool, **budget: Any,
 ) -> None:  # fmt: skip
     """Fit a private regression (or means) to a parquet FILE and print means and intervals."""
-    from pgbb_fast.data import parse_bounds, read_terms, term_bounds
+    from pgbb_fast.data import bounds_of, parse_bounds, polynomial_terms, read_columns
     from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
 
-    names, public = _names(features), parse_bounds(bounds)
-    if len(set(names)) != len(names):
-        raise DomainError(f"fit: duplicate features in {features!r}")
+    degrees, public = polynomial_terms(_names(features)), parse_bounds(bounds)
+    names = list(degrees)
     settings: dict[str, Any] = {
-        "x_bounds": [term_bounds(name, public) for name in names],
+        "x_bounds": [bounds_of(name, public) for name in names],
         "feature_names": names,
         "n_blocks": blocks,
         **budget,
     }
     model: PrivateQuantileRegressor | PrivateHuberRegressor | PrivateMean
     if loss == "mean":
+        if max(degrees.values(), default=1) > 1:
+            raise DomainError("fit: --loss mean takes plain columns, no powers")
         model = PrivateMean(**settings)
-        X, y = read_terms(file, names), None
+        X, y = read_columns(file, names), None
     else:
         if not target:
             raise DomainError(f"fit: --loss {loss} needs --target")
-        settings["y_bounds"] = term_bounds(target, public)
+        settings |= {"y_bounds": bounds_of(target, public), "degrees": degrees}
         if loss == "quantile":
             model = PrivateQuantileRegressor(tau=_numbers(tau), **settings)
         else:
             model = PrivateHuberRegressor(**settings)
-        table = read_terms(file, [*names, target])
+        table = read_columns(file, [*names, target])
         X, y = table[:, :-1], table[:, -1]
     _fit(model, X, y, quiet)
     summary = model.posterior_.summary(level)

@@ -1,6 +1,6 @@
 """Embedded public data, and columns of the user's files."""
 
 from pgbb_fast.data.census2000 import Census2000, load_census2000
-from pgbb_fast.data.sources import parse_bounds, read_terms, term_bounds
+from pgbb_fast.data.sources import bounds_of, parse_bounds, polynomial_terms, read_columns
 
-__all__ = ["Census2000", "load_census2000", "parse_bounds", "read_terms", "term_bounds"]
+__all__ = ["Census2000", "bounds_of", "load_census2000", "parse_bounds", "polynomial_terms", "read_columns"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.errors import DataError, DomainError
 
-__all__ = ["parse_bounds", "read_terms", "term_bounds"]
+__all__ = ["bounds_of", "parse_bounds", "polynomial_terms", "read_columns"]
 
 TERM = re.compile(r"^(?P<name>.+?)(?:\^(?P<power>[2-9]))?$")
 
@@ -27,33 +27,45 @@ def _split(term: str) -> tuple[str, int]:
     return match["name"], int(match["power"] or 1)
 
 
-def read_terms(path: str | Path, terms: Sequence[str]) -> NDArray[np.float64]:
-    """The terms (columns, or their integer powers) of a parquet file: (n, len(terms)) float64.
+def polynomial_terms(terms: Sequence[str]) -> dict[str, int]:
+    """``["educ", "exper", "exper^2"]`` as column and degree, ``{"educ": 1, "exper": 2}``, in the order given."""
+    powers: dict[str, list[int]] = {}
+    for term in terms:
+        name, power = _split(term)
+        powers.setdefault(name, []).append(power)
+    for name, found in powers.items():
+        if len(set(found)) != len(found):
+            raise DomainError(f"terms: duplicate features in {', '.join(terms)}")
+        if sorted(found) != list(range(1, len(found) + 1)):
+            raise DomainError(f"terms: {name} must come with all its lower powers, as in {name},{name}^2")
+    return {name: len(found) for name, found in powers.items()}
+
+
+def read_columns(path: str | Path, names: Sequence[str]) -> NDArray[np.float64]:
+    """Columns of a parquet file: (n, len(names)) float64.
 
     Only the columns needed are read.  A column that isn't numeric or has missing values is refused.
     """
-    parts = [_split(term) for term in terms]
-    wanted = list(dict.fromkeys(name for name, _ in parts))
     try:
         present = pq.read_schema(path).names
     except FileNotFoundError:
         raise DataError(f"read: there is no file {str(path)!r}") from None
     except (pa.ArrowInvalid, OSError):
         raise DataError(f"read: {str(path)!r} is no parquet file") from None
-    missing = [name for name in wanted if name not in present]
+    missing = [name for name in names if name not in present]
     if missing:
         raise DataError(f"read: {str(path)!r} has no column {', '.join(missing)}; it has {', '.join(present)}")
-    table = pq.read_table(path, columns=wanted)
-    columns: dict[str, NDArray[np.float64]] = {}
-    for name in wanted:
+    table = pq.read_table(path, columns=list(names))
+    out = np.empty((table.num_rows, len(names)))
+    for j, name in enumerate(names):
         column: Any = table[name]
         kind = column.type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise DataError(f"read: column {name} has type {kind}, not numbers; encode it first")
         if column.null_count:
             raise DataError(f"read: column {name} has missing values; drop or impute them first")
-        columns[name] = column.to_numpy().astype(np.float64)
-    return np.column_stack([columns[name] ** power for name, power in parts])
+        out[:, j] = column.to_numpy()
+    return out
 
 
 def parse_bounds(text: str) -> dict[str, tuple[float, float]]:
@@ -73,14 +85,8 @@ def parse_bounds(text: str) -> dict[str, tuple[float, float]]:
     return bounds
 
 
-def term_bounds(term: str, bounds: dict[str, tuple[float, float]]) -> tuple[float, float]:
-    """Bounds of a term: its own if given, else those of its column raised to its power."""
-    if term in bounds:
-        return bounds[term]
-    name, power = _split(term)
+def bounds_of(name: str, bounds: dict[str, tuple[float, float]]) -> tuple[float, float]:
+    """Bounds of a column, or a refusal that says what to give."""
     if name not in bounds:
         raise DomainError(f"bounds: none for {name}; give public ones, {name}=low:high, fixed in advance")
-    low, high = bounds[name]
-    ends = (low**power, high**power)
-    least = 0.0 if power % 2 == 0 and low < 0.0 < high else min(ends)
-    return least, max(ends)
+    return bounds[name]
