@@ -167,3 +167,28 @@ def rows_to_columns(lanes: int) -> Callable[..., None]:
 rows_to_4 = rows_to_columns(4)
 rows_to_8 = rows_to_columns(8)
 rows_to_16 = rows_to_columns(16)
+
+
+@intrinsic
+def larger_bits(typing: Any, bits: Any, value: Any) -> Any:
+    """The larger, as unsigned words, of ``bits`` and the bit pattern of a single-precision number.
+
+    Patterns of non-negative numbers are ordered as the numbers, and a nan is beyond infinity.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(I32, [I32, I32])
+        larger = cgutils.get_or_insert_function(builder.module, kind, "llvm.umax.i32")
+        return builder.call(larger, [args[0], builder.bitcast(args[1], I32)])
+
+    return types.uint32(types.uint32, types.float32), generate
+
+
+@intrinsic
+def bits_of(typing: Any, value: Any) -> Any:
+    """The bit pattern of a single-precision number."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], I32)
+
+    return types.uint32(types.float32), generate

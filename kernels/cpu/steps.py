@@ -31,8 +31,8 @@ from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
-LAG = 2 * TILE              # sampled records that wait while their cache lines are on the way
-QUEUE = LAG + TILE + BATCH  # most records that wait
+LAG = TILE                  # sampled records that wait while their cache lines are on the way
+QUEUE = LAG + 2 * TILE + PAD   # most records that wait
 UNROLLED = 16               # up to as many features get a kernel of their own
 SERIAL = 40_000             # records x draws x features below which one thread is faster than two
 
@@ -64,7 +64,7 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
 
 
 def _process(
-    hits: Any, m: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any, intercept: Any, K: Any,
+    hits: Any, m: Any, ahead: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any, intercept: Any, K: Any,
     public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any, total: Any,
 ) -> None:  # fmt: skip
     """Gather the records ``hits`` (m of them, ascending) into a tile and add their terms to ``total``."""
@@ -99,7 +99,7 @@ def _process(
         for i in range(full):
             put(blocks, i, np.int32(at(block, at(hits, i))))
     add_tile(
-        intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, total
+        x, ahead, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, total
     )
 
 
@@ -121,7 +121,9 @@ def _share(
     for i in range(K * d):
         put(total, i, I64(0))
     everything, skipping = threshold >= ALL, bits > 0
-    size = I64(1) << bits if skipping else I64(BATCH)
+    size = I64(TILE if everything else BATCH)
+    if skipping:
+        size = I64(1) << bits
     lag = I64(0 if everything else LAG)
     units = (n + size - 1) // size
     unit, last = group * units // groups, (group + 1) * units // groups
@@ -145,6 +147,7 @@ def _share(
                     m, record = mask(words, record, end, threshold, queue, m), end
                 for i in range(before, m):
                     prefetch(x, at(queue, i) * x.shape[1])
+                    prefetch(x, at(queue, i) * x.shape[1] + x.shape[1] - 1)
                     if y.size > 0:
                         prefetch(y, at(queue, i))
                     if starts.size == 0:
@@ -152,8 +155,9 @@ def _share(
         done = unit >= last and record >= end
         while m >= lag + TILE or (done and m > 0):
             part = min(m, I64(TILE))
-            process(queue, part, x, y, block, starts, table, p, intercept, K, public, width, inverse, longest, shift,
-                    blocks, values, total)  # fmt: skip
+            ahead = end if everything and K > 1 and end < n else I64(-1)
+            process(queue, part, ahead, x, y, block, starts, table, p, intercept, K, public, width, inverse, longest,
+                    shift, blocks, values, total)  # fmt: skip
             m -= part
             for i in range(m):
                 put(queue, i, at(queue, i + part))
@@ -171,7 +175,7 @@ def _kernel(loss: str, p: int) -> Callable[..., Any]:
     def part(template: Callable[..., Any], **more: Any) -> Any:
         return inlined(specialise(single(template), name, **bound, **more))
 
-    squares, coefficients = part(tile._squares), part(tile._coefficients)
+    squares, coefficients = part(tile._squares), part(tile._coefficients, predict=part(tile._predict))
     body = tile.regression_tile if regression else tile.location_tile
     process = part(_process, add_tile=part(body, squares=squares, coefficients=coefficients))
     publish = numba.njit(specialise(_publish, name, constants=formulas.CONSTANTS[loss]), error_model="numpy")

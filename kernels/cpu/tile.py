@@ -1,8 +1,8 @@
-"""One tile: up to 256 records as columns that stay in the first-level cache, and what K draws make of them.
+"""One tile: up to 448 records as columns that stay in the first-level cache, and what K draws make of them.
 
-The tile is one array of rows of STRIDE single-precision numbers: squared norms, weights, two rows of coefficients, then
-the features and the response.  Rows are padded to a multiple of 64 records with weight zero, so that vector loops have
-no remainder.  Loops run over records; ``scalar.clip`` proves what the arithmetic guarantees.
+The tile is one array of rows of STRIDE single-precision numbers: squared norms, weights, predictions, two rows of
+coefficients, then the features and the response.  Rows are padded to a multiple of 64 records with weight zero, so
+that vector loops have no remainder.  Loops run over records; ``scalar.clip`` proves what the arithmetic guarantees.
 """
 
 from typing import Any
@@ -11,22 +11,32 @@ import numpy as np
 
 from pgbb_fast.kernels.cpu.compile import inlined, single
 from pgbb_fast.kernels.cpu.formulas import clip_factor, within
-from pgbb_fast.kernels.cpu.intrinsics import at, fma, put, rows_to_4, rows_to_8, rows_to_16
+from pgbb_fast.kernels.cpu.intrinsics import (
+    at,
+    bits_of,
+    fma,
+    larger_bits,
+    prefetch,
+    put,
+    rows_to_4,
+    rows_to_8,
+    rows_to_16,
+)
 from pgbb_fast.kernels.scalar.clip import INFINITY, MOST_SQUARE, ONE, ZERO
 
-TILE = 256          # records; 511 terms of at most 2^22 can be added in 32 bits
+TILE = 448          # records, a multiple of PAD; 511 terms of at most 2^22 can be added in 32 bits
 PAD = 64            # records are padded to a multiple of this
 STRIDE = TILE + 16  # from row to row: not a power of two, so that rows don't share a cache set
-SQUARE, WEIGHT, COEFFICIENT = 0, STRIDE, 2 * STRIDE
-X = 4 * STRIDE      # first feature
+SQUARE, WEIGHT, ETA, COEFFICIENT = 0, STRIDE, 2 * STRIDE, 3 * STRIDE
+X = 5 * STRIDE      # first feature
 SPARE = 17          # rows past the features: the response, and what transposition writes beyond
 
-I32, F32, I64 = np.int32, np.float32, np.int64
+I32, U32, F32, I64 = np.int32, np.uint32, np.float32, np.int64
 
 
 def tile_rows(p: int) -> int:
     """Rows of a tile for p features."""
-    return 4 + (p + 15) // 16 * 16 + SPARE
+    return 5 + (p + 15) // 16 * 16 + SPARE
 
 
 def _load(x: Any, hits: Any, full: Any, tile: Any) -> None:
@@ -92,6 +102,15 @@ def _squares(intercept: Any, p: Any, full: Any, tile: Any) -> None:
                 put(tile, SQUARE + i, INFINITY)
                 for j in range(p):
                     put(tile, X + j * STRIDE + i, ZERO)
+
+
+def _fetch(x: Any, ahead: Any, k: Any, K: Any) -> None:
+    """Ask for the k-th of K parts of the TILE rows from ``ahead`` on (< 0: none): a little with each draw, because
+    few lines can be on the way at once."""
+    if ahead >= 0:
+        line, size = 64 // x.itemsize, min(TILE, x.shape[0] - ahead) * x.shape[1]
+        for i in range(ahead * x.shape[1] + size * k // K, ahead * x.shape[1] + size * (k + 1) // K, line):
+            prefetch(x, i)
 
 
 def _weigh(public: Any, place: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any) -> None:
@@ -183,8 +202,35 @@ sum_1x1 = inlined(_sum_1x1)
 load = inlined(_load)
 load_response = inlined(_load_response)
 decode = inlined(single(_decode))
+fetch = inlined(_fetch)
 weigh = inlined(single(_weigh))
 accumulate = inlined(_accumulate)
+
+
+def _predict(p: Any, public: Any, beta: Any, start: Any, full: Any, tile: Any) -> None:
+    """eta = start + x'beta in the row ETA, by fused steps in the order of the features.
+
+    Four vectors of records at a time: one alone would wait for each step's result.
+    """
+    if P > 0:
+        for block in range(0, full, PAD):
+            for i in range(block, block + PAD // 4):
+                e0 = e1 = e2 = e3 = start
+                for j in range(P):
+                    b, x = at(public, beta + j), X + j * STRIDE + i
+                    e0, e1 = fma(b, at(tile, x), e0), fma(b, at(tile, x + PAD // 4), e1)
+                    e2, e3 = fma(b, at(tile, x + PAD // 2), e2), fma(b, at(tile, x + 3 * PAD // 4), e3)
+                put(tile, ETA + i, e0)
+                put(tile, ETA + PAD // 4 + i, e1)
+                put(tile, ETA + PAD // 2 + i, e2)
+                put(tile, ETA + 3 * PAD // 4 + i, e3)
+    else:
+        for i in range(full):
+            put(tile, ETA + i, start)
+        for j in range(p):
+            b = at(public, beta + j)
+            for i in range(full):
+                put(tile, ETA + i, fma(b, at(tile, X + j * STRIDE + i), at(tile, ETA + i)))
 
 
 def _coefficients(
@@ -199,37 +245,23 @@ def _coefficients(
     d = place + p + first + (1 if has_scale else 0)
     a, b, c = at(public, d), at(public, d + 1), at(public, d + 2)
     y, beta = X + p * STRIDE, place + first
-    if P == 0:
-        for i in range(full):
-            put(tile, row + i, start)
-        for j in range(p):
-            slope_j = at(public, beta + j)
-            for i in range(full):
-                put(tile, row + i, fma(slope_j, at(tile, X + j * STRIDE + i), at(tile, row + i)))
-    long = I32(0)
+    predict(p, public, beta, start, full, tile)
+    longest = U32(0)
     sum_1 = sum_s = I32(0)
     for i in range(full):
-        if P > 0:
-            eta = start
-            for j in range(P):
-                eta = fma(at(public, beta + j), at(tile, X + j * STRIDE + i), eta)
-        else:
-            eta = at(tile, row + i)
+        eta = at(tile, ETA + i)
         by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
         by_eta, by_scale = by_eta * inverse, by_scale * inverse
         square = fma(by_eta * by_eta, at(tile, SQUARE + i), by_scale * by_scale)
+        longest = larger_bits(longest, square)
         w = at(tile, WEIGHT + i)
-        kept = square <= limit * limit
-        by_eta, by_scale = by_eta * w if kept else ZERO, by_scale * w if kept else ZERO
-        long = I32(long + (I32(0) if kept else I32(1)))
+        by_eta, by_scale = by_eta * w, by_scale * w
         put(tile, row + i, by_eta)
         sum_1, sum_s = I32(sum_1 + I32(by_eta)), I32(sum_s + I32(by_scale))
-    if long > 0:
+    if longest > bits_of(limit * limit):    # or nan: what the first pass left is not used
         sum_1, sum_s = I32(0), I32(0)
         for i in range(full):
-            eta = start
-            for j in range(p):
-                eta = fma(at(public, beta + j), at(tile, X + j * STRIDE + i), eta)
+            eta = at(tile, ETA + i)
             by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
             by_eta, by_scale = by_eta * inverse, by_scale * inverse
             square = fma(by_eta * by_eta, at(tile, SQUARE + i), by_scale * by_scale)
@@ -242,12 +274,13 @@ def _coefficients(
 
 
 has_scale = False
+predict: Any = None
 squares: Any = None
 coefficients: Any = None
 
 
 def regression_tile(
-    intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
+    x: Any, ahead: Any, intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
     shift: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any, total: Any,
 ) -> None:  # fmt: skip
     """Add the terms of the tile's records to ``total`` (K d,), two draws at a time."""
@@ -258,6 +291,7 @@ def regression_tile(
         pair = k + 1 < K
         for h in range(2 if pair else 1):
             place = (k + h) * width
+            fetch(x, ahead, k + h, K)
             weigh(public, place + d + 3, blocks, uniform, m, full, tile)
             one, scale = coefficients(intercept, p, public, place, inverse, limit, COEFFICIENT + h * STRIDE, full, tile)
             e = at(shift, k + h)
@@ -270,13 +304,14 @@ def regression_tile(
 
 
 def location_tile(
-    intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
+    x: Any, ahead: Any, intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
     shift: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any, total: Any,
 ) -> None:  # fmt: skip
     """As :func:`regression_tile` for the losses of a location; ``intercept`` has no meaning here."""
     squares(intercept, p, full, tile)
     for k in range(K):
         place = k * width
+        fetch(x, ahead, k, K)
         weigh(public, place + p + 3, blocks, uniform, m, full, tile)
         for i in range(full):
             put(tile, COEFFICIENT + i, ZERO)

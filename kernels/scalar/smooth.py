@@ -3,8 +3,8 @@
 F(x) - 1/2 = u / (2 sqrt(1 + u^2)) with u an odd polynomial in x (u = sinh(x/2) is the logistic function).  Where u is
 large the quotient forgives its errors, which a quotient of polynomials doesn't.  The coefficients are a least-maximum
 fit of F on [0, b], rounded to single precision.  Beyond b the value at b is used; 1 - F(b) is 3.4e-8 (normal, b = 5.4)
-and 6.2e-8 (logistic, b = 16.6).  The absolute error is below 1e-7 for every single-precision x, which the tests prove by
-going through all of them.  Clipping, hence the accountant, depends on none of this.
+and 6.2e-8 (logistic, b = 16.6).  The absolute error is below 1e-7 for every single-precision x, which the tests prove
+by going through all of them.  Clipping, hence the accountant, depends on none of this.
 """
 
 import math

@@ -1,0 +1,164 @@
+"""Kernels against the machine's limits and against peers, all in one run.
+
+``pytest bench/bench_kernels.py`` times every case with pytest-benchmark; ``python bench/bench_kernels.py`` measures the
+ceilings too and writes bench/out/kernels.md and bench/figures/kernels.png.  Nothing here claims correctness: that is the
+business of tests/kernels.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from kernel_cases import (
+    PEERS,
+    THREADS,
+    Case,
+    best,
+    build,
+    honest_environment,
+    matrix_product_rate,
+    plain_data,
+    random_rate,
+    read_rate,
+)
+
+HERE = Path(__file__).resolve().parent
+CASES = [
+    Case("Huber, scale", "huber_concomitant", 10, 10, 400_000, 10),
+    Case("Huber", "huber_fixed", 10, 10, 400_000, 10),
+    Case("Huber, block ids", "huber_fixed", 10, 10, 400_000, 10, ordered=False),
+    Case("quantile, normal", "quantile_gaussian", 10, 10, 400_000, 10),
+    Case("quantile, logistic", "quantile_logistic", 10, 10, 400_000, 10),
+    Case("logistic", "logistic", 10, 10, 400_000, 10),
+    Case("Huber, int16", "huber_fixed", 10, 10, 400_000, 10, dtype="int16"),
+    Case("Huber", "huber_fixed", 4, 1, 4_000_000, 5),
+    Case("Huber, scale", "huber_concomitant", 4, 1, 4_000_000, 5),
+    Case("quantile, normal", "quantile_gaussian", 4, 1, 4_000_000, 5),
+    Case("logistic", "logistic", 4, 1, 4_000_000, 5),
+    Case("Huber, int8", "huber_fixed", 4, 1, 4_000_000, 5, dtype="int8"),
+    Case("Huber, scale", "huber_concomitant", 5, 1, 4_000_000, 5),
+    Case("Huber, scale", "huber_concomitant", 5, 10, 1_000_000, 5),
+    Case("Huber, Poisson", "huber_concomitant", 5, 1, 50_000_000, 1, q=4e-4),
+    Case("Huber, Poisson", "huber_concomitant", 5, 10, 50_000_000, 1, q=4e-4),
+    Case("Huber, Poisson", "huber_concomitant", 4, 1, 40_000, 1, q=0.0125),
+]
+PEER_SIZE = {"NumPy + BLAS": 400_000, "torch": 400_000, "torch.func": 20_000, "Opacus": 20_000}
+
+
+def label(case: Case) -> str:
+    return f"{case.name}-{case.p}-{case.K}-{case.q:g}"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.n < 10_000_000], ids=label)
+def test_kernel(benchmark, case):
+    call = build(case)
+    call()
+    benchmark.extra_info["bytes per record"] = case.bytes_per_record
+    benchmark.extra_info["flops per record"] = case.flops_per_record
+    benchmark.extra_info["records"] = case.n * case.q
+    benchmark(call)
+
+
+@pytest.mark.parametrize("peer", sorted(PEERS))
+def test_peer(benchmark, peer):
+    try:
+        call = PEERS[peer](plain_data(PEER_SIZE[peer], 10, 10))
+    except ImportError as reason:
+        pytest.skip(f"{peer} is not installed: {reason}")
+    call()
+    benchmark.extra_info["records"] = PEER_SIZE[peer]
+    benchmark.pedantic(call, rounds=3, warmup_rounds=1)
+
+
+def measure() -> tuple[str, list[tuple[str, float, float, bool]], float, float]:
+    """The table, the points (label, flops per byte, flops per second, ours) and the two ceilings."""
+    flops, read = matrix_product_rate(), read_rate()
+    lines = [
+        f"{THREADS} threads; measured in this run: single-precision matrix product {flops / 1e9:.0f} Gflop/s, "
+        f"read {read / 1e9:.1f} GB/s.",
+        "",
+        "| kernel | p | K | q | 10^6 records/s | bytes/record | flops/record | of read rate | of matrix product |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    points = []
+    rates: dict[tuple[str, int, int, float], float] = {}
+    for case in CASES:
+        rate = case.n * case.q / best(build(case))
+        rates[case.name, case.p, case.K, case.q] = rate
+        lines.append(
+            f"| {case.name} | {case.p} | {case.K} | {case.q:g} | {rate / 1e6:.0f} | {case.bytes_per_record} | "
+            f"{case.flops_per_record} | {rate * case.bytes_per_record / read:.0%} | "
+            f"{rate * case.flops_per_record / flops:.0%} |"
+        )
+        print(lines[-1], flush=True)
+        if case.q == 1:
+            intensity = case.flops_per_record / case.bytes_per_record
+            points.append((f"{case.name}, p={case.p}, K={case.K}", intensity, rate * case.flops_per_record, True))
+    lines += ["", "| peer, Huber, p = 10, K = 10 | 10^6 records/s | ours is faster by |", "|---|--:|--:|"]
+    ours = rates["Huber, block ids", 10, 10, 1.0]
+    for peer, make in PEERS.items():
+        try:
+            call = make(plain_data(PEER_SIZE[peer], 10, 10))
+        except ImportError as reason:
+            lines.append(f"| {peer} | not installed ({reason}) | |")
+            continue
+        rate = PEER_SIZE[peer] / best(call)
+        ordered = rates["Huber", 10, 10, 1.0]
+        lines.append(f"| {peer} | {rate / 1e6:.3g} | {ours / rate:.0f} (in block order {ordered / rate:.0f}) |")
+        print(lines[-1], flush=True)
+        flops_per_record = CASES[1].flops_per_record
+        points.append((peer, flops_per_record / CASES[1].bytes_per_record, rate * flops_per_record, False))
+    rows = random_rate(50_000_000, 6, 20_000)
+    for K in (1, 10):
+        drawn, full = rates["Huber, Poisson", 5, K, 4e-4], rates["Huber, scale", 5, K, 1.0]
+        lines += [
+            "",
+            f"Poisson, q n = 20,000 of 50 million, p = 5, K = {K}: {drawn / 1e6:.0f} million records/s, "
+            f"{drawn / full:.0%} of the full pass ({full / 1e6:.0f}), {drawn / rows:.0%} of the rate at which one number "
+            f"of as many random rows is read ({rows / 1e6:.0f}).",
+        ]
+        print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n", points, flops, read
+
+
+def draw(points: list[tuple[str, float, float, bool]], flops: float, read: float, path: Path) -> None:
+    """The roofline: attainable flops against flops per byte, and where the kernels are."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    x = [0.25, flops / read, 64]
+    axes.loglog(x, [min(flops, read * v) / 1e9 for v in x], color="black", label="measured ceilings")
+    for i, (name, intensity, rate, ours) in enumerate(points):
+        axes.loglog(intensity, rate / 1e9, "o" if ours else "x", color=f"C{i % 10}", label=name)
+    axes.set_xlabel("flops per byte read")
+    axes.set_ylabel("Gflop/s")
+    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=90)
+
+
+def main() -> None:
+    """Run in a process of its own, whose BLAS is not held back by the environment."""
+    if "--here" not in sys.argv:
+        raise SystemExit(subprocess.call([sys.executable, __file__, "--here"], env=honest_environment()))
+    table, points, flops, read = measure()
+    out = HERE / "out" / "kernels.md"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(table)
+    draw(points, flops, read, HERE / "figures" / "kernels.png")
+    print(table)
+
+
+if __name__ == "__main__":
+    main()
