@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,11 +26,13 @@ def block_size(n: int, n_blocks: int) -> int:
     return n // n_blocks
 
 
-def partition(n: int, n_blocks: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Uniform random partition into blocks of equal size: (n,) int32, values 0..S - 1, and S for "takes no part"."""
+def partition(n: int, n_blocks: int, rng: np.random.Generator) -> NDArray[np.unsignedinteger[Any]]:
+    """Uniform random partition into blocks of equal size: (n,) of the smallest unsigned type that holds S, values
+    0..S - 1, and S for "takes no part"."""
     size = block_size(n, n_blocks)
-    block = np.full(n, n_blocks, dtype=np.int32)
-    block[: n_blocks * size] = np.repeat(np.arange(n_blocks, dtype=np.int32), size)
+    kind = np.min_scalar_type(n_blocks)
+    block = np.full(n, n_blocks, dtype=kind)
+    block[: n_blocks * size] = np.repeat(np.arange(n_blocks, dtype=kind), size)
     rng.shuffle(block)
     return block
 

@@ -51,6 +51,13 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(function, error_model="numpy", forceinline=True)  # type: ignore[no-any-return]
 
 
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`inlined`, for a part that is never called from Python: quicker to compile."""
+    return numba.njit(  # type: ignore[no-any-return]
+        function, error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
+
+
 def compiled(function: Callable[..., Any], parallel: bool = False) -> Callable[..., Any]:
     """``numba.njit`` with the cache above; ``nogil``, so that other threads go on."""
     options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pgbb_fast.kernels.cpu.compile import inlined
+from pgbb_fast.kernels.cpu.compile import inlined, inner
 from pgbb_fast.kernels.cpu.formulas import gap, normal_pair, random_words, uniform64
 from pgbb_fast.kernels.cpu.intrinsics import at, put
 from pgbb_fast.kernels.scalar.clip import GRID
@@ -83,10 +83,10 @@ def _skip(gaps: Any, record: Any, end: Any, limit: Any, hits: Any, m: Any) -> An
 
 
 random_lanes = inlined(_random_lanes)
-mask = inlined(_mask)
-measure = inlined(_measure)
-whole = inlined(_whole)
-skip = inlined(_skip)
+mask = inner(_mask)
+measure = inner(_measure)
+whole = inner(_whole)
+skip = inner(_skip)
 
 
 def add_noise(grid: Any, multiplier: Any, key: Any, step: Any) -> None:
@@ -98,7 +98,7 @@ def add_noise(grid: Any, multiplier: Any, key: Any, step: Any) -> None:
     for j in range(0, flat.size, 2):
         block = j // NORMALS
         if j % (NORMALS * LANES) == 0:
-            random_lanes(key, PURPOSE_NOISE, step, block, words)
+            random_lanes(key, I64(PURPOSE_NOISE), step, I64(block), words)
         for w in range(5):
             pairs[w] = words[(j % NORMALS // 2 * 5 + w) * LANES + block % LANES]
         a, b = normal_pair(pairs, 0)

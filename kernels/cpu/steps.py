@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
-from pgbb_fast.kernels.cpu.compile import compiled, inlined, single, specialise
+from pgbb_fast.kernels.cpu.compile import compiled, inner, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, weight_exponent
 from pgbb_fast.kernels.cpu.intrinsics import at, prefetch, put
 from pgbb_fast.kernels.cpu.sampling import (
@@ -26,7 +26,7 @@ from pgbb_fast.kernels.cpu.sampling import (
     whole,
 )
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import PAD, TILE, decode, load, load_response, tile_rows
+from pgbb_fast.kernels.cpu.tile import PAD, TILE, decode, load_response, tile_rows
 from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
@@ -39,6 +39,7 @@ SERIAL = 40_000             # records x draws x features below which one thread 
 F32, I64 = np.float32, np.int64
 constants: Any = None
 add_tile: Any = None
+load: Any = None
 has_scale = False
 
 
@@ -164,21 +165,22 @@ def _share(
 
 
 @cache
-def _kernel(loss: str, p: int) -> Callable[..., Any]:
-    """The compiled sums of one loss for p features (0: any number)."""
+def _kernel(loss: str, p: int, lanes: int) -> Callable[..., Any]:
+    """The compiled sums of one loss for p features (0: any number), ``lanes`` numbers of a row read at once."""
     regression = loss in formulas.SINGLE_SLOPES
     scale = loss in formulas.WITH_SCALE
     slope = formulas.SINGLE_SLOPES[loss] if regression else formulas.LOCATION_SLOPES[loss]
-    name = f"{loss}_{p}"
+    name = f"{loss}_{p}_{lanes}"
     bound: dict[str, Any] = {"P": p, "slope": slope, "has_scale": scale, "regression": regression}
 
     def part(template: Callable[..., Any], **more: Any) -> Any:
-        return inlined(specialise(single(template), name, **bound, **more))
+        return inner(specialise(single(template), name, **bound, **more))
 
     squares, coefficients = part(tile._squares), part(tile._coefficients, predict=part(tile._predict))
     body = tile.regression_tile if regression else tile.location_tile
-    process = part(_process, add_tile=part(body, squares=squares, coefficients=coefficients))
-    publish = numba.njit(specialise(_publish, name, constants=formulas.CONSTANTS[loss]), error_model="numpy")
+    load = part(tile._load, LANES=lanes, transpose=tile.TRANSPOSE[lanes])
+    process = part(_process, load=load, add_tile=part(body, squares=squares, coefficients=coefficients))
+    publish = inner(specialise(_publish, name, constants=formulas.CONSTANTS[loss]))
     return compiled(specialise(_share, name, process=process, publish=publish, **bound))
 
 
@@ -246,7 +248,7 @@ def gradient_sums(
         raise ValueError(f"{loss}: records.x must be C-contiguous with {p} features, got shape {x.shape}")
     work = n * (threshold / ALL) * K * (p + 2)
     groups = 1 if work < SERIAL else numba.get_num_threads()
-    kernel, constants = _kernel(loss, p if p <= UNROLLED else 0), _sampling(threshold)
+    kernel, constants = _kernel(loss, p if p <= UNROLLED else 0, tile.lanes(x.shape[1])), _sampling(threshold)
     scratch = _scratch.get(groups, K, d, draws.weights.shape[1] - 1)
     jobs = [
         (

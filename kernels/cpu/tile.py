@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pgbb_fast.kernels.cpu.compile import inlined, single
+from pgbb_fast.kernels.cpu.compile import inner, single
 from pgbb_fast.kernels.cpu.formulas import clip_factor, within
 from pgbb_fast.kernels.cpu.intrinsics import (
     at,
@@ -42,23 +42,25 @@ def tile_rows(p: int) -> int:
 def _load(x: Any, hits: Any, full: Any, tile: Any) -> None:
     """All columns of the rows ``hits`` (ascending), as columns of the tile."""
     width = x.shape[1]
-    lanes = 4 if width <= 4 else 8 if width <= 8 else 16
-    last = (x.size - lanes - (width - 1) // lanes * lanes) // width     # rows to here can be read a vector at a time
+    last = (x.size - LANES - (width - 1) // LANES * LANES) // width     # rows to here can be read a vector at a time
     fast = full
     while fast > 0 and at(hits, fast - 1) > last:
         fast -= 16
-    for i in range(0, fast, 16):
-        if lanes == 4:
-            rows_to_4(x, width, 0, hits, i, tile, X + i, STRIDE)
-        elif lanes == 8:
-            rows_to_8(x, width, 0, hits, i, tile, X + i, STRIDE)
-        else:
-            for column in range(0, width, 16):
-                rows_to_16(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
+    for column in range(0, width, LANES):
+        for i in range(0, fast, 16):
+            transpose(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
     for i in range(fast, full):
         start = at(hits, i) * width
         for j in range(width):
             put(tile, X + j * STRIDE + i, F32(at(x, start + j)))
+
+
+def lanes(width: int) -> int:
+    """How many numbers to read at once from rows of ``width``."""
+    return 4 if width <= 4 else 8 if width <= 8 else 16
+
+
+TRANSPOSE = {4: rows_to_4, 8: rows_to_8, 16: rows_to_16}
 
 
 def _load_response(y: Any, p: Any, hits: Any, full: Any, tile: Any) -> None:
@@ -192,19 +194,20 @@ def _accumulate(pair: Any, p: Any, full: Any, shift: Any, k: Any, place: Any, d:
             j += 1
 
 
+LANES = 16          # numbers of a row read at once, bound when the kernel is specialised
+transpose: Any = None
 P = 0               # number of features, bound when the kernel is specialised; 0: any
 slope: Any = None   # bound for each loss
 
-sum_2x4 = inlined(_sum_2x4)
-sum_2x1 = inlined(_sum_2x1)
-sum_1x4 = inlined(_sum_1x4)
-sum_1x1 = inlined(_sum_1x1)
-load = inlined(_load)
-load_response = inlined(_load_response)
-decode = inlined(single(_decode))
-fetch = inlined(_fetch)
-weigh = inlined(single(_weigh))
-accumulate = inlined(_accumulate)
+sum_2x4 = inner(_sum_2x4)
+sum_2x1 = inner(_sum_2x1)
+sum_1x4 = inner(_sum_1x4)
+sum_1x1 = inner(_sum_1x1)
+load_response = inner(_load_response)
+decode = inner(single(_decode))
+fetch = inner(_fetch)
+weigh = inner(single(_weigh))
+accumulate = inner(_accumulate)
 
 
 def _predict(p: Any, public: Any, beta: Any, start: Any, full: Any, tile: Any) -> None:

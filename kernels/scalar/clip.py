@@ -45,7 +45,7 @@ def weight_exponent(largest: float) -> int:
 def grid_weight(u: float, exponent: int) -> float:
     """u 2^(22 + e); what isn't a weight (outside [0, 1], nan) counts as zero."""
     if 0.0 <= u <= 1.0:
-        return u * 2.0 ** (TERM_BITS + exponent)
+        return u * (1 << (TERM_BITS + exponent))
     return 0.0
 
 

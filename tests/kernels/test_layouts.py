@@ -8,6 +8,7 @@ import pytest
 
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import NO_MAP, Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.cpu.order import to_block_order
 from pgbb_fast.kernels.cpu.threads import run
 
 GRID = 2**32
@@ -154,3 +155,20 @@ def test_errors_in_a_thread_reach_the_caller():
     with pytest.raises(KeyError):
         run(work, [(0,), (1,)])
     run(work, [(0,), (0,)])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 2, 1_000])
+def test_block_order_in_place_keeps_every_record_with_its_block(n, packed):
+    rng = np.random.default_rng([4, n])
+    x = rng.uniform(-1, 1, (n, 3)).astype(np.float32)
+    y = np.empty(0, np.float32) if packed else x[:, 0] + 1
+    block = rng.integers(0, S + 1, n).astype(np.uint8)
+    before = sorted(zip(block.tolist(), x.tolist(), strict=True))
+    starts = to_block_order(x, y, block, S)
+    assert np.array_equal(starts, np.searchsorted(block, np.arange(S + 2)))
+    assert np.array_equal(block, np.repeat(np.arange(S + 1), np.diff(starts)))
+    assert sorted(zip(block.tolist(), x.tolist(), strict=True)) == before
+    assert packed or np.array_equal(y, x[:, 0] + 1)
+    with pytest.raises(ValueError, match="to_block_order"):
+        to_block_order(x, y, np.full(n + 1, S, np.uint8), S)
