@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
     from pgbb_fast.exploration import Exploration
+    from pgbb_fast.planner import Plan, plan, plan_epsilon
     from pgbb_fast.posterior import Posterior
     from pgbb_fast.training import Optimiser
 
@@ -32,6 +33,7 @@ _HOME = {
     "MissingExtraError": "errors",
     "NotFittedError": "errors",
     "Exploration": "exploration",
+    "Plan": "planner",
     "Optimiser": "training",
     "PgbbError": "errors",
     "Posterior": "posterior",
@@ -39,23 +41,28 @@ _HOME = {
     "PrivateHuberRegressor": "estimators",
     "PrivateMean": "estimators",
     "PrivateQuantileRegressor": "estimators",
+    "plan": "planner",
+    "plan_epsilon": "planner",
 }
 
 __all__ = [
     "BudgetError",
     "DataError",
     "DomainError",
+    "Exploration",
     "MissingExtraError",
     "NotFittedError",
-    "Exploration",
     "Optimiser",
     "PgbbError",
+    "Plan",
     "Posterior",
     "PrivacyError",
     "PrivateHuberRegressor",
     "PrivateMean",
     "PrivateQuantileRegressor",
     "__version__",
+    "plan",
+    "plan_epsilon",
 ]
 
 

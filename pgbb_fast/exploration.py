@@ -20,16 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.blocks import dirichlet
+from pgbb_fast.errors import DomainError
+from pgbb_fast.losses import Loss
 from pgbb_fast.releases import Keys, Problem, release_step
 from pgbb_fast.statistics import Fit, ReleaseStatistics
 
-__all__ = ["Exploration", "explore"]
+__all__ = ["Exploration", "certain_eigenvalues", "explore", "number_of_segments"]
 
 Array = NDArray[np.float64]
-SEGMENTS = 40
-CERTAIN = 1.5           # eigenvalues of H below this many standard errors are taken to be that large
-MARGIN = 0.02           # share of the box's radius that centres keep from its faces
-INSIDE = 2.5            # displacements are cut at so many standard deviations
+SEGMENTS = 40  # of a run, at most
+LEAST_SEGMENTS = 5  # and at least
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+CERTAIN = 1.5  # eigenvalues of H below this many standard errors are taken to be that large
+MARGIN = 0.02  # share of the box's radius that centres keep from its faces
+INSIDE = 2.5  # displacements are cut at so many standard deviations
 
 
 @dataclass(frozen=True)
@@ -82,33 +86,47 @@ def explore(
 ) -> ReleaseStatistics:
     """Spend ``problem.steps`` releases and return their statistics.
 
-    The rule of each draw is sampled from P_tau (method.md section 5).  ``on_step(t)`` is told the number of steps done, nothing else.
+    The rules of the draws are a quasi-random sample of P_tau (method.md section 5).  ``on_step(t)`` is told the number
+    of steps done, nothing else.
     """
     chosen = settings or Exploration()
     T, K, S, L = problem.steps, problem.draws_per_step, problem.n_blocks, len(problem.loss.rules)
     middle, radius = box.mean(axis=1), (box[:, 1] - box[:, 0]) / 2.0
     rng = np.random.default_rng(keys.weights)
-    statistics = ReleaseStatistics(L, SEGMENTS, middle, S)
+    segments = number_of_segments(
+        problem.loss,
+        steps=T,
+        draws_per_step=K,
+        d=len(box),
+        n_blocks=S,
+        with_moment=problem.moment_multiplier is not None,
+    )
+    statistics = ReleaseStatistics(L, segments, middle, S)
     searching = max(1, round(chosen.search * T))
     adam = _Search(np.tile(middle, (L, 1)), box, chosen, searching)
-    segment_of = np.minimum(np.arange(T) * SEGMENTS // T, SEGMENTS - 1)
     chances = problem.loss.rule_probabilities()
+    upper = np.cumsum(chances)[:-1]
     local: list[Local] = []
-    for start in range(0, T, block := max(1, -(-T // SEGMENTS))):
-        count = min(block, T - start)
-        rule = rng.choice(L, size=(count, K), p=chances)
+    for segment in range(segments):
+        start = segment * T // segments
+        count = (segment + 1) * T // segments - start
+        place = np.arange(start * K, (start + count) * K)
+        rule = np.searchsorted(upper, (place * GOLDEN) % 1.0, side="right").reshape(count, K)
         weights = dirichlet(count * K, S, problem.gamma, rng).reshape(count, K, S + 1)
         z = np.clip(rng.standard_normal((count, K, len(box))), -INSIDE, INSIDE)
         theta, gradient = np.empty((count, K, len(box))), np.empty((count, K, len(box)))
         late = start >= chosen.slope_until * T
+        reach = chosen.near_reach if late else chosen.reach
+        curvature = chosen.near_curvature if late else chosen.curvature
         if start >= searching:
             local = [
                 _local_model(
-                    _recent(statistics, number, segment_of[start], chosen.memory),
+                    _recent(statistics, number, segment, chosen.memory),
                     problem,
                     box,
                     number,
-                    *((final * chosen.near_reach, chosen.near_curvature) if late else (final * chosen.reach, chosen.curvature)),
+                    final * reach,
+                    curvature,
                 )
                 for number, final in enumerate(problem.noise / np.sqrt(T * K * chances))
             ]
@@ -127,13 +145,28 @@ def explore(
                 on_step(start + t + 1)
         flat = count * K
         statistics.add(
-            int(segment_of[start]),
+            segment,
             rule.reshape(-1),
             theta.reshape(flat, -1),
             weights.reshape(flat, -1),
             gradient.reshape(flat, -1),
         )
     return statistics
+
+
+def number_of_segments(loss: Loss, *, steps: int, draws_per_step: int, d: int, n_blocks: int, with_moment: bool) -> int:
+    """Segments of a run, each with enough draws of every rule for a fit of its own; refuses a run that is too short.
+
+    Without a release of the score moment the run has to carry the S block scores too.
+    """
+    draws = steps * draws_per_step * float(loss.rule_probabilities().min())
+    least = LEAST_SEGMENTS * (d + 2)
+    if not with_moment:
+        least = max(least, 4 * (1 + d + n_blocks))
+    if draws < least:
+        enough = math.ceil(steps * least / draws)
+        raise DomainError(f"explore: steps = {steps} are too few for {d} coefficients; use at least {enough}")
+    return min(SEGMENTS, int(draws) // (d + 2))
 
 
 class _Search:
@@ -162,7 +195,7 @@ class _Search:
 
 def _recent(statistics: ReleaseStatistics, rule: int, segment: int, memory: float) -> Fit:
     """Fit to the segments before ``segment``, the latest weighing most."""
-    age = segment - 1.0 - np.arange(SEGMENTS)
+    age = segment - 1.0 - np.arange(len(statistics.counts(rule)))
     return statistics.fit(rule, np.where(age >= 0, memory**age, 0.0))
 
 

@@ -22,11 +22,11 @@ from pgbb_fast.statistics import Fit, ReleaseStatistics
 __all__ = ["LocalPosterior", "Scores", "estimated_moment", "local_posterior", "score_moment", "scores_posterior"]
 
 Array = NDArray[np.float64]
-BURN = 0.1          # share of the run before which releases are not used for the slope
-SETTLED = 0.3       # nor for the location
-NEAR = 0.5          # segments whose centre is farther than so many residual scales in x'theta are not used
-PRIOR = 0.5         # relative standard deviation of M around the shape of H
-RELATIVE = 3.0      # draws of H stay within this factor of its estimate, in every direction
+BURN = 0.1  # share of the run before which releases are not used for the slope
+SETTLED = 0.3  # nor for the location
+NEAR = 0.5  # segments whose centre is farther than so many residual scales in x'theta are not used
+PRIOR = 0.5  # relative standard deviation of M around the shape of H
+RELATIVE = 3.0  # draws of H stay within this factor of its estimate, in every direction
 
 
 @dataclass(frozen=True)
@@ -157,14 +157,14 @@ def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[A
 
 
 def local_posterior(statistics: ReleaseStatistics, problem: Problem, rule: int, moment: Array | None) -> LocalPosterior:
-    """Posterior of theta_0 and H of one rule.  ``moment`` (d, d), if known, adds the minibatch part to the noise."""
+    """Posterior of theta_0 and H of one rule.  ``moment`` (d, d), M if known, adds the minibatch part to the noise."""
     weight, location = _used(statistics, problem, rule)
     fit = statistics.fit(rule, weight, location=location)
     values, vectors, error = certain_eigenvalues(fit, problem.noise)
     omega = problem.noise**2 * np.eye(statistics.d)
     if moment is not None:
         root = _root(moment[None])[0]
-        omega = omega + problem.minibatch_factor * root @ root.T
+        omega = omega + problem.minibatch_factor * (root @ root.T + _left_out(problem, fit))
     return LocalPosterior(
         centre=fit.centre,
         gradient=fit.gradient,
@@ -176,6 +176,15 @@ def local_posterior(statistics: ReleaseStatistics, problem: Problem, rule: int, 
         certainty=float((values / np.maximum(error, 1e-300)).min()),
         drift=_drift(statistics, rule, location, values, vectors, omega),
     )
+
+
+def _left_out(problem: Problem, fit: Fit) -> Array:
+    """What the second moment of the released part has beyond M: for an additive loss, theta - x, the release has -x,
+    whose mean is -theta_0; else nothing, since scores average zero at theta_0."""
+    if not problem.loss.additive:
+        return np.zeros_like(fit.hessian)
+    zero = fit.centre - fit.gradient
+    return np.outer(zero, zero)
 
 
 def _drift(
@@ -262,13 +271,13 @@ def score_moment(statistics: ReleaseStatistics, problem: Problem, rule: int) -> 
     used = float(weight @ statistics.counts(rule))
     d, S = statistics.d, statistics.n_blocks
     noise, c = problem.noise**2, problem.minibatch_factor
-    by_residual = (fit.residual - noise * np.eye(d)) / c if c > 0.0 else np.zeros((d, d))
+    by_residual = (fit.residual - noise * np.eye(d)) / c - _left_out(problem, fit) if c > 0.0 else np.zeros((d, d))
     score_noise = fit.scores_spread * fit.residual * problem.block_size
     by_blocks = problem.block_size * fit.scores.T @ fit.scores / (S - 1.0) - score_noise
-    residual_noise = float(np.trace(fit.residual)) / c if c > 0.0 else math.inf
+    residual_noise = max(float(np.trace(fit.residual)), d * noise) / c if c > 0.0 else math.inf
     information = np.array([used / residual_noise**2, 0.0])
     level = max(float(np.trace(by_residual)), 1e-3 * residual_noise / math.sqrt(max(used, 1.0)))
-    for _ in range(20):     # the blocks' weight depends on the level itself
+    for _ in range(20):  # the blocks' weight depends on the level itself
         information[1] = (S - 1.0) / (level + float(np.trace(score_noise))) ** 2
         share = information / information.sum()
         found = share[0] * float(np.trace(by_residual)) + share[1] * float(np.trace(by_blocks))

@@ -18,9 +18,10 @@ from pgbb_fast.privacy import PrivacyReport
 __all__ = ["NoiseAwarePosterior"]
 
 Array = NDArray[np.float64]
-PRIVATE = 0.5       # share of the variance above which privacy is said to dominate
-FEW = 12.0          # degrees of freedom below which more budget for the scores is advised
-UNCERTAIN = 4.0     # certainty of H below which its conditioning is said to limit the intervals
+PARTS = 2000  # draws from which the variance is split
+PRIVATE = 0.5  # share of the variance above which privacy is said to dominate
+FEW = 12.0  # degrees of freedom below which more budget for the scores is advised
+UNCERTAIN = 4.0  # certainty of H below which its conditioning is said to limit the intervals
 DRIFT = 3.0
 ARRAYS = ("centre", "gradient", "hessian", "spread", "omega")
 SCORE_ARRAYS = ("basis", "mean", "sd")
@@ -58,15 +59,20 @@ class NoiseAwarePosterior(Posterior):
         super().__init__(rules=rules, to_natural=to_natural, names=names, privacy=privacy)
         self._local, self._scores, self._factor, self._box = tuple(local), scores, sampling_factor, box
 
-    def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:
+    def _draw_parts(self, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """theta_0 and the sampling deviation from it, each (size, L, d) in unit coordinates."""
         L, d = len(self._local), len(self._box)
         normal = rng.standard_normal((size, L * d))
         score = np.einsum("mij,mj->mi", self._scores.draw_roots(size, rng), normal).reshape(size, L, d)
-        theta = np.empty((size, L, d))
+        location, deviation = np.empty((size, L, d)), np.empty((size, L, d))
         for j, local in enumerate(self._local):
-            location, inverse = local.draw(size, rng)
-            theta[:, j] = location + math.sqrt(self._factor) * np.einsum("mij,mj->mi", inverse, score[:, j])
-        theta = np.clip(theta, self._box[:, 0], self._box[:, 1])
+            location[:, j], inverse = local.draw(size, rng)
+            deviation[:, j] = math.sqrt(self._factor) * np.einsum("mij,mj->mi", inverse, score[:, j])
+        return location, deviation
+
+    def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:
+        location, deviation = self._draw_parts(size, rng)
+        theta = np.clip(location + deviation, self._box[:, 0], self._box[:, 1])
         return theta if tuple(rules) == self.rules else self._between(theta, rules)
 
     def _between(self, theta: Array, rules: Sequence[float]) -> Array:
@@ -81,16 +87,10 @@ class NoiseAwarePosterior(Posterior):
         return np.asarray(left_theta + share[None, :, None] * (right_theta - left_theta))
 
     def _parts(self) -> tuple[Array, Array]:
-        L, d = len(self._local), len(self._box)
-        moment = self._scores.moment
-        matrix = self._to_natural.matrix
-        sampling, privacy = np.empty((L, d)), np.empty((L, d))
-        for j, local in enumerate(self._local):
-            inverse = np.linalg.inv(local.hessian)
-            here = slice(j * d, (j + 1) * d)
-            sampling[j] = np.diag(matrix @ inverse @ moment[here, here] @ inverse @ matrix.T) * self._factor
-            privacy[j] = np.diag(matrix @ local.privacy_covariance @ matrix.T)
-        return sampling, privacy
+        location, deviation = (
+            part @ self._to_natural.matrix.T for part in self._draw_parts(PARTS, np.random.default_rng(0))
+        )
+        return np.asarray(deviation.var(axis=0)), np.asarray(location.var(axis=0))
 
     def diagnostics(self) -> list[dict[str, float]]:
         """For each rule: condition and certainty of H, drift of theta_0, degrees of freedom of the scores, and the
@@ -113,16 +113,17 @@ class NoiseAwarePosterior(Posterior):
         said = []
         if max(row["privacy_share"] for row in worst) > PRIVATE:
             said.append(
-                "Privacy noise makes up most of some variances: a larger epsilon, tighter bounds or fewer features help."
+                "Privacy noise makes up most of some variances: a larger epsilon, tighter bounds or fewer features "
+                "help."
             )
         if min(row["certainty"] for row in worst) < UNCERTAIN:
             said.append(
-                "The curvature is poorly known in some direction, which widens the intervals: nearly collinear features, "
-                "or bounds much wider than the data; fewer features or a larger epsilon help."
+                "The curvature is poorly known in some direction, which widens the intervals: nearly collinear "
+                "features, or bounds much wider than the data; fewer features or a larger epsilon help."
             )
         if min(row["scores_freedom"] for row in worst) < FEW:
             said.append(
-                "The sampling part rests on few degrees of freedom: set moment_share=0.05 to spend a share of the budget on it."
+                "The sampling part rests on few degrees of freedom: a larger moment_share or epsilon helps."
             )
         if max(np.nan_to_num(row["drift"]) for row in worst) > DRIFT:
             said.append("The estimate still moved at the end of the run: more steps, or tighter coef_bounds, help.")

@@ -87,13 +87,15 @@ def trade_off_curve(points: Mapping[str, Any], path: str | Path) -> Path:
 
 
 def epsilon_sweeps(result: Mapping[str, Any], path: str | Path) -> Path:
-    """Save a PNG of epsilon against each swept parameter, with and without the weights' law, and the trade-off curve."""
+    """Save a PNG of epsilon against each swept parameter, with and without the weights' law, and of the trade-off."""
     pyplot = _pyplot("epsilon_sweeps")
     sweeps = result["sweeps"]
     figure, axes = pyplot.subplots(1, len(sweeps) + 1, figsize=(3.4 * (len(sweeps) + 1), 3.2))
     for axis, sweep in zip(axes, sweeps, strict=False):
         axis.loglog(sweep["values"], sweep["epsilon"], color="#3b6ea5", label="weights' law")
-        axis.loglog(sweep["values"], sweep["epsilon_without_weights"], "--", color="#b5402a", label="weights at their bound")
+        axis.loglog(
+            sweep["values"], sweep["epsilon_without_weights"], "--", color="#b5402a", label="weights at their bound"
+        )
         axis.set_xlabel(AXES.get(sweep["parameter"], sweep["parameter"]))
     axes[0].set_ylabel(f"epsilon at delta = {result['delta']:g}")
     axes[0].legend(frameon=False, fontsize=8)

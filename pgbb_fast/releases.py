@@ -116,7 +116,9 @@ class Problem:
         return (S - 1.0) / ((S * self.gamma + 1.0) * self.block_size * S)
 
 
-def release_step(problem: Problem, keys: Keys, step: int, theta: Array, weights: Array, rule: NDArray[np.int64]) -> Array:
+def release_step(
+    problem: Problem, keys: Keys, step: int, theta: Array, weights: Array, rule: NDArray[np.int64]
+) -> Array:
     """One release, as estimates of the mean gradient: Y / q, (K, d).
 
     Parameters
@@ -169,7 +171,7 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     moment = np.zeros((L * d, L * d))
     moment[upper] = noisy * unit
     moment = moment + np.triu(moment, 1).T
-    if loss.additive:       # scores theta - x where the release has -x: at the minimum the mean score is zero
+    if loss.additive:  # scores theta - x where the release has -x: at the minimum the mean score is zero
         centre = theta.reshape(-1)
         moment = moment - np.outer(centre, centre)
     return moment, np.full(L, sigma * unit * GRID)

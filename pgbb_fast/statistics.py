@@ -1,7 +1,8 @@
 """Streaming sufficient statistics of the releases: memory independent of the number of steps.
 
 For each rule, and for each of a fixed number of segments of the run, the sums of z z', z g' and g g' with
-z = (1, theta - c, u - 1/S), c the middle of the box.  Post-processing of releases only.
+z = (1, theta - c, u_s - 1/S for s < S), c the middle of the box; the last weight is one less the others.
+Post-processing of releases only.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class ReleaseStatistics:
     def __init__(self, rules: int, segments: int, middle: Array, n_blocks: int) -> None:
         d = len(middle)
         self.middle, self.n_blocks, self.d = middle, n_blocks, d
-        size = 1 + d + n_blocks
+        size = d + n_blocks
         self.zz = np.zeros((rules, segments, size, size))
         self.zg = np.zeros((rules, segments, size, d))
         self.gg = np.zeros((rules, segments, d, d))
@@ -75,7 +76,8 @@ class ReleaseStatistics:
     def add(self, segment: int, rule: NDArray[np.int64], theta: Array, weights: Array, gradient: Array) -> None:
         """Add releases: ``rule`` (m,), ``theta`` (m, d), ``weights`` (m, >= S), ``gradient`` (m, d)."""
         z = np.concatenate(
-            [np.ones((len(theta), 1)), theta - self.middle, weights[:, : self.n_blocks] - 1.0 / self.n_blocks], axis=1
+            [np.ones((len(theta), 1)), theta - self.middle, weights[:, : self.n_blocks - 1] - 1.0 / self.n_blocks],
+            axis=1,
         )
         for number in np.unique(rule):
             these = rule == number
@@ -92,9 +94,7 @@ class ReleaseStatistics:
         """Releases in each segment, (segments,)."""
         return np.asarray(self.zz[rule, :, 0, 0])
 
-    def fit(
-        self, rule: int, weight: Array, *, location: Array | None = None, with_scores: bool = False
-    ) -> Fit:
+    def fit(self, rule: int, weight: Array, *, location: Array | None = None, with_scores: bool = False) -> Fit:
         """Least squares over the segments, each weighted by ``weight`` (segments,).
 
         With ``location`` (segments,) the slope comes from deviations *within* segments, so that it doesn't mix
@@ -102,7 +102,7 @@ class ReleaseStatistics:
         ``location`` weights; without it, everything is pooled over ``weight``.
         """
         d, S = self.d, self.n_blocks
-        size = 1 + d + S if with_scores else 1 + d
+        size = d + S if with_scores else 1 + d
         zz, zg = self.zz[rule, :, :size, :size], self.zg[rule, :, :size]
         if location is None:
             square, cross, spread_g = _centred(*(np.tensordot(weight, a, axes=1) for a in (zz, zg, self.gg[rule])))
@@ -115,18 +115,20 @@ class ReleaseStatistics:
         count = float(mean_weight @ zz[:, 0, 0])
         mean = np.tensordot(mean_weight, zz[:, 0, 1:], axes=1) / count
         gradient = np.tensordot(mean_weight, zg[:, 0], axes=1) / count
-        # the S block weights sum to one, and a short run may not span all directions of theta: a ridge far below
-        # anything that a run of any use explores, and of no effect on directions that it does explore
-        ridge = 1e-9 * used * np.concatenate([np.full(d, 1e-4), np.full(size - 1 - d, 1.0 / S**2)])
+        # a short run may not span all directions: a ridge far below anything that a run of any use explores, and of
+        # no effect on directions that it does explore
+        ridge = 1e-9 * used * np.concatenate([np.full(d, 1e-4), np.full(size - 1 - d, 1e-3 / S**2)])
         inverse = np.linalg.inv(square + np.diag(ridge))
         slope = inverse @ cross
-        residual = (spread_g - slope.T @ cross) / max(1.0, used - size - groups)
+        parameters = size - 1 + groups
+        residual = (spread_g - slope.T @ cross) / max(1.0, used - parameters)
         scores, scores_spread = np.zeros((S, d)), np.inf
         if with_scores:
-            contrasts = np.eye(S) - 1.0 / S
+            # the slope in u_s is -(h_s - h_S): pad h_S - h_S = 0 and centre
+            contrasts = (np.eye(S) - 1.0 / S)[:, : S - 1]
             scores = -contrasts @ slope[d:]
-            scores_spread = float(np.trace(contrasts @ inverse[d:, d:] @ contrasts) / (S - 1.0))
-            gradient = gradient - mean[d:] @ slope[d:]      # at mean weights
+            scores_spread = float(np.trace(contrasts @ inverse[d:, d:] @ contrasts.T) / (S - 1.0))
+            gradient = gradient - mean[d:] @ slope[d:]  # at mean weights
         return Fit(
             centre=mean[:d] + self.middle,
             gradient=gradient,

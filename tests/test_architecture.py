@@ -31,7 +31,9 @@ def test_modules_are_short():
     assert not long
 
 
-@pytest.mark.parametrize("module", ["pgbb_fast", "pgbb_fast.accountant", "pgbb_fast.cli", "pgbb_fast.data", "pgbb_fast.kernels"])
+@pytest.mark.parametrize(
+    "module", ["pgbb_fast", "pgbb_fast.accountant", "pgbb_fast.cli", "pgbb_fast.data", "pgbb_fast.kernels"]
+)
 def test_light_imports_bring_in_neither_torch_nor_numba(module):
     out = python(f"import sys, {module}; print(sorted({{'torch', 'numba'}} & set(sys.modules)))")
     assert out.strip() == "[]"

@@ -41,7 +41,7 @@ def parquet(tmp_path):
 
 
 FIT = ["--target", "y", "--features", "a,b", "--bounds", "a=0:10,b=0:5,y=-5:10", "--epsilon", "2", "--delta", "1e-4"]
-QUICK = ["--steps", "20", "--quiet"]
+QUICK = ["--steps", "60", "--quiet"]
 
 
 def test_fit_prints_a_table_and_saves_and_draw_reads_it(parquet, tmp_path, capsys):
@@ -71,7 +71,7 @@ def test_fit_other_losses_as_json(parquet, capsys, loss):
 
 
 def test_the_progress_bar_shows_public_numbers_only(parquet, capsys):
-    code, out, err = run("fit", parquet, *FIT, "--steps", "20", capsys=capsys)
+    code, out, err = run("fit", parquet, *FIT, "--steps", "60", capsys=capsys)
     assert code == 0
     assert "nan" not in out + err
 
@@ -150,7 +150,9 @@ def test_bounds_and_methods(capsys):
 def test_curves_and_their_pictures(tmp_path, capsys):
     shape = ["--n", "1000", "--delta", "1e-3", "--steps", "100"]
     png = tmp_path / "a.png"
-    code, out, _ = run("curve", *shape, "--noise-multiplier", "1", "--points", "3", "--json", "--plot", str(png), capsys=capsys)
+    code, out, _ = run(
+        "curve", *shape, "--noise-multiplier", "1", "--points", "3", "--json", "--plot", str(png), capsys=capsys
+    )
     result = json.loads(out)
     assert code == 0
     assert png.read_bytes().startswith(b"\x89PNG")
@@ -160,7 +162,7 @@ def test_curves_and_their_pictures(tmp_path, capsys):
     beta = result["trade_off"]["beta"]
     assert beta[0] <= 1.0
     assert beta[-1] == 0.0
-    assert all(a >= b for a, b in zip(beta, beta[1:], strict=False))
+    assert sorted(beta, reverse=True) == beta
     for command in (["epsilon", "--noise-multiplier", "1"], ["sigma", "--epsilon", "1"]):
         picture = tmp_path / f"{command[0]}.png"
         assert run(*command, *shape, "--plot", str(picture), capsys=capsys)[0] == 0
@@ -189,7 +191,9 @@ def test_bad_questions_to_the_accountant(arguments, word, capsys):
 
 
 def test_help_is_quick_and_complete():
-    out = subprocess.run([sys.executable, "-m", "pgbb_fast", "--help"], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-m", "pgbb_fast", "--help"], capture_output=True, text=True, check=True
+    ).stdout
     for command in ("demo", "fit", "draw", "epsilon", "sigma", "curve"):
         assert f"\n  {command} " in out
 

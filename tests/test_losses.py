@@ -30,7 +30,7 @@ def test_slopes_never_exceed_their_bounds(loss, y, eta, scale):
     for a, b in loss.constants:
         by_eta, by_scale = getattr(scalar, loss.kernel)(y, eta, *scalar.CONSTANTS[loss.kernel](scale, a, b))
         assert abs(by_eta) <= loss.slope_bound
-        assert abs(by_scale) <= loss.scale_bound * (1 + 2**-50)     # psi^2 / 2 - kappa / 2 has two roundings
+        assert abs(by_scale) <= loss.scale_bound * (1 + 2**-50)  # psi^2 / 2 - kappa / 2 has two roundings
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kernel)

@@ -16,9 +16,9 @@ from pgbb_fast.releases import Keys, Problem
 from pgbb_fast.training import train, train_together
 
 S, K = 5, 3
-BOX = [[-2.0, 2.0], [-1.0, 3.0], [0.01, 1.0]]       # intercept, one slope, scale
-UNIT = 2.0**-53            # comparisons are in double precision, where a wrong formula can't hide in rounding
-STEEPEST, CURVED = 1.13, 1.0        # bounds of the first and second derivatives of all activations
+BOX = [[-2.0, 2.0], [-1.0, 3.0], [0.01, 1.0]]  # intercept, one slope, scale
+UNIT = 2.0**-53  # comparisons are in double precision, where a wrong formula can't hide in rounding
+STEEPEST, CURVED = 1.13, 1.0  # bounds of the first and second derivatives of all activations
 
 
 def generators(activation: str = "gelu", rules=(0.2, 0.5), count: int = 4, hidden=(32, 24, 16)) -> list[Generator]:
@@ -95,7 +95,7 @@ def test_values_and_gradients_are_those_of_autograd(activation):
         flat = torch.cat([s.ravel() for s in slopes])
         error = torch.cat([e.ravel() for e in slope_errors])
         assert bool(((networks.flat.grad[b] - flat).abs() <= error).all())
-        assert float(error.max()) < 1e-8 * float(flat.abs().max())      # the bound says something
+        assert float(error.max()) < 1e-8 * float(flat.abs().max())  # the bound says something
 
 
 def test_the_generators_follow_and_are_released():

@@ -69,7 +69,7 @@ def test_pooled_fit_is_ordinary_least_squares():
     statistics, rows, hessian, zero, _ = synthetic(4, 200)
     theta, u, g = (np.concatenate(part) for part in zip(*rows, strict=True))
     centre = theta.mean(axis=0)
-    design = np.column_stack([np.ones(len(theta)), theta - centre, u[:, :-1]])     # the last weight is redundant
+    design = np.column_stack([np.ones(len(theta)), theta - centre, u[:, :-1]])  # the last weight is redundant
     truth = np.linalg.lstsq(design, g, rcond=None)[0]
     fit = statistics.fit(0, np.ones(4), with_scores=True)
     assert np.allclose(fit.centre, centre, rtol=0, atol=1e-12)
@@ -152,7 +152,7 @@ def test_moment_noise_has_the_stated_variance():
     for seed in range(200):
         moment, sd = release_moment(noisy, Keys.fresh(seed), theta)
         error = moment - base
-        total += float((error**2).sum()) / sd[0] ** 2     # the norm counts off-diagonal entries twice
+        total += float((error**2).sum()) / sd[0] ** 2  # the norm counts off-diagonal entries twice
         count += 6 * 7 // 2
     assert stats.chi2.ppf(5e-7, count) < total < stats.chi2.isf(5e-7, count)
     # half the sensitivity is sqrt(2) L C^2 / 2, over n'
@@ -194,10 +194,9 @@ def test_draws_of_the_moment_have_the_stated_law():
 
 def _local(hessian: np.ndarray, omega: float = 0.0, spread: float = 0.0, count: float = 100.0) -> LocalPosterior:
     d = len(hessian)
-    return LocalPosterior(
-        np.zeros(d), np.zeros(d), hessian, spread * np.eye(d) + 1e-18 * np.eye(d), omega * np.eye(d) + 1e-18 * np.eye(d),
-        count, 1.0, 100.0, 1.0,
-    )  # fmt: skip
+    zero, identity = np.zeros(d), np.eye(d)
+    spread_matrix, noise = (spread + 1e-18) * identity, (omega + 1e-18) * identity
+    return LocalPosterior(zero, zero, hessian, spread_matrix, noise, count, 1.0, 100.0, 1.0)
 
 
 def test_a_precise_measurement_of_the_moment_is_kept_and_a_useless_one_gives_the_prior():
@@ -216,7 +215,7 @@ def test_moment_posterior_is_conjugate():
     case = problem()
     got = scores_posterior(np.array([[2.0]]), np.array([0.5]), case, [_local(np.array([[4.0]]))])
     measured, error = 0.5, 0.125
-    prior = measured        # with a single coordinate the level is the measurement itself
+    prior = measured  # with a single coordinate the level is the measurement itself
     prior_sd = noise_aware.PRIOR * prior
     assert got.mean[0, 0] == pytest.approx(measured, rel=1e-6)
     assert got.sd[0, 0] == pytest.approx((prior_sd**-2 + error**-2) ** -0.5, rel=1e-6)
@@ -272,7 +271,7 @@ def test_gradients_are_asked_for_inside_the_box_and_once_a_step(monkeypatch):
 
 
 def test_location_of_a_quadratic_loss_is_the_mean_and_its_error_is_the_stated_one():
-    """Means: H = I exactly, so theta_0's error over 150 seeds is chi-square with the stated variance (two-sided 1e-6)."""
+    """Means: H = I exactly, so theta_0's error over 150 seeds is chi-square with its stated variance (1e-6)."""
     rng = np.random.default_rng(8)
     x = (0.3 + 0.2 * rng.uniform(-1, 1, (600, 2))).astype(np.float32)
     box = np.array([[-1.0, 1.0]] * 2)
@@ -293,7 +292,7 @@ def test_location_of_a_quadratic_loss_is_the_mean_and_its_error_is_the_stated_on
 def test_intervals_of_means_cover(share):
     """95% intervals for a population mean: 150 fits x 2 columns; binomial two-sided false alarm about 1e-4 each side,
     seeds fixed.  Columns are independent, fits are too."""
-    covered, plan = 0, None
+    covered, plan, truth = 0, None, np.array([1.5, 1.0])
     for seed in range(150):
         rng = np.random.default_rng([9, seed])
         X = np.column_stack([rng.normal(1.5, 0.5, 2_000), rng.exponential(1.0, 2_000)])
@@ -303,7 +302,7 @@ def test_intervals_of_means_cover(share):
         plan = plan or model.plan(2_000)
         model.plan = lambda n, plan=plan: plan
         interval = model.fit(X).posterior_.interval()
-        covered += int(((interval[:, 0] <= [1.5, 1.0]) & ([1.5, 1.0] <= interval[:, 1])).sum())
+        covered += int(((interval[:, 0] <= truth) & (interval[:, 1] >= truth)).sum())
     assert stats.binom.ppf(1e-4, 300, 0.95) <= covered <= 299
 
 

@@ -38,8 +38,12 @@ def _method_options(command: F) -> F:
     """Options that choose the accounting, and the form of the answer."""
     for option in reversed(
         (
-            click.option("--method", type=click.Choice(["pld", "renyi", "renyi-series"]), default="pld", show_default=True),
-            click.option("--conversion", type=click.Choice(["standard", "cks"]), help="Of Renyi moments; cks by default."),
+            click.option(
+                "--method", type=click.Choice(["pld", "renyi", "renyi-series"]), default="pld", show_default=True
+            ),
+            click.option(
+                "--conversion", type=click.Choice(["standard", "cks"]), help="Of Renyi moments; cks by default."
+            ),
             click.option("--bounds", is_flag=True, help="Also a lower bound (pld only)."),
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
             click.option("--plot", type=click.Path(dir_okay=False), help="Save the trade-off curve as a PNG."),

@@ -64,9 +64,7 @@ def _beside_exact(summary: Summary, exact: dict[float, NDArray[np.float64]]) -> 
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to save the posterior in.")
 @click.option("--seed", type=int, help="For tests only: whoever knows the seed can undo the noise.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
-def demo(
-    epsilon: float, delta: float, png: str, out: str | None, quiet: bool, **settings: Any
-) -> None:
+def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, **settings: Any) -> None:
     """Private quantile regressions of log weekly income on embedded records of the 2000 Census."""
     from pgbb_fast.data import load_census2000
     from pgbb_fast.estimators import PrivateQuantileRegressor

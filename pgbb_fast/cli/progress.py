@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pgbb_fast.accountant import BlockedGaussian, epsilon
 
 CHECKPOINTS = 20
-REFRESH = 50    # steps between two refreshes of the bar
+REFRESH = 50  # steps between two refreshes of the bar
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.blocks import MIN_BLOCKS, block_size, gamma_star, partition
 from pgbb_fast.errors import DomainError, NotFittedError
 from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior
-from pgbb_fast.exploration import Exploration
+from pgbb_fast.exploration import Exploration, number_of_segments
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import Loss
 from pgbb_fast.posterior import AffineMap, Posterior
@@ -23,7 +23,7 @@ from pgbb_fast.releases import Keys, Problem
 
 OnStep = Callable[[int], None]
 MOMENT_SHARE = 0.05
-ASK_RATE = 0.2      # where the accountant is asked for the rule of the sampling rate
+ASK_RATE = 0.2  # where the accountant is asked for the rule of the sampling rate
 
 
 class PrivateEstimator:
@@ -90,7 +90,9 @@ class PrivateEstimator:
         self.posterior = check.one_of(who, "posterior", posterior, tuple(POSTERIORS))
         self.sampling_rate = None if sampling_rate is None else check.probability(who, "sampling_rate", sampling_rate)
         self.steps = check.integer(who, "steps", POSTERIORS[posterior].steps if steps is None else steps, 1, 2**32 - 2)
-        self.draws_per_step = None if draws_per_step is None else check.integer(who, "draws_per_step", draws_per_step, 1)
+        self.draws_per_step = (
+            None if draws_per_step is None else check.integer(who, "draws_per_step", draws_per_step, 1)
+        )
         default_share = MOMENT_SHARE if posterior == "noise-aware" else 0.0
         self.moment_share = check.real(who, "moment_share", default_share if moment_share is None else moment_share)
         if not 0.0 <= self.moment_share <= 0.5 or (self.moment_share > 0.0 and posterior != "noise-aware"):
@@ -160,9 +162,18 @@ class PrivateEstimator:
         names: tuple[str, ...],
         on_step: OnStep | None,
     ) -> None:
-        """Calibrate, partition, release; everything public first, then ``unit()`` maps the records."""
+        """Calibrate, partition, release; everything public first, then ``unit()`` checks and maps the records."""
         report = self.plan(n)
         mechanism = report.mechanism
+        if self.posterior == "noise-aware":  # refuses too short a run
+            number_of_segments(
+                loss,
+                steps=self.steps,
+                draws_per_step=mechanism.draws_per_step,
+                d=len(box),
+                n_blocks=self.n_blocks,
+                with_moment=report.moment is not None,
+            )
         assert mechanism.noise_multiplier is not None
         keys = Keys.fresh(self.seed)
         block = partition(n, self.n_blocks, np.random.default_rng(keys.partition))

@@ -18,8 +18,8 @@ CHUNK = 1 << 20
 Bounds = Sequence[tuple[float, float]] | Mapping[str, tuple[float, float]]
 INTERCEPT = "intercept"
 SCALE = "scale"
-DEFAULT_REACH = 2.0     # default |slope| in unit coordinates: the feature moves y by at most twice y's whole range
-LEAST_SCALE = 1e-3      # least residual scale, as a share of half the range of y
+DEFAULT_REACH = 2.0  # default |slope| in unit coordinates: the feature moves y by at most twice y's whole range
+LEAST_SCALE = 1e-3  # least residual scale, as a share of half the range of y
 
 
 def pairs(who: str, name: str, bounds: Any, names: Sequence[str] | None = None) -> NDArray[np.float64]:

@@ -76,14 +76,16 @@ class PrivateMean(PrivateEstimator):
             if d != 1 or not bounds[0, 0] >= 0.0 or not theta[0, 0] > 0.0:
                 raise DomainError(f"{who}: the exponential loss takes one column with x >= 0 and coef_bounds above 0")
             if self.clip is None:
-                raise DomainError(f"{who}: the exponential loss needs clip, a bound of |1/theta - x/theta^2| for x in [0, 1]")
+                raise DomainError(
+                    f"{who}: the exponential loss needs clip, a bound of |1/theta - x/theta^2| for x in [0, 1]"
+                )
             clip = self.clip
         else:
             centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
             clip = self.clip or np.sqrt(d)
-        require_finite(who, X=array)
 
         def unit() -> tuple[Any, Any]:
+            require_finite(who, X=array)
             inside = np.clip(array.astype(np.float64), bounds[:, 0], bounds[:, 1])
             return ((inside - centre) / radius).astype(np.float32), np.zeros(0, dtype=np.float32)
 

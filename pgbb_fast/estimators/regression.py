@@ -7,6 +7,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator
@@ -104,9 +107,13 @@ class PrivateRegressor(PrivateEstimator):
         box = design.box(who, self.coef_bounds, self._scale)
         require_records(who, n, self.n_blocks)
         loss = self._loss(n, sum(degrees))
-        require_finite(who, X=array, y=response)
+
+        def unit() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+            require_finite(who, X=array, y=response)
+            return design.unit_features(array), design.unit_target(response)
+
         self._run(
-            lambda: (design.unit_features(array), design.unit_target(response)),
+            unit,
             n,
             loss,
             clip=loss.gradient_bound(design.feature_bound),
