@@ -62,8 +62,9 @@ def sweep(
 ) -> dict[str, Any]:
     """Epsilon as one parameter varies, with the Dirichlet weights' law and with every weight at its bound.
 
-    ``parameter`` is ``"n_blocks"``, ``"gamma"``, ``"steps"``, ``"sampling_rate"`` or ``"noise_multiplier"``.  The noise
-    multiplier, sigma n_S / C, is held fixed.
+    ``parameter`` is ``"n_blocks"``, ``"gamma"``, ``"steps"``, ``"sampling_rate"`` or ``"noise_multiplier"``.  What is
+    held fixed is sigma, the noise of a gradient sum: with more blocks, smaller ones, the noise multiplier
+    sigma n_S / C falls (the paper's Figure 1).
     """
     who = "sweep"
     if not isinstance(mechanism, BlockedGaussian):
@@ -82,4 +83,8 @@ def sweep(
 
 
 def _changed(mechanism: BlockedGaussian, change: dict[str, Any]) -> BlockedGaussian:
-    return replace(mechanism, **change)
+    changed = replace(mechanism, **change)
+    if "n_blocks" not in change or mechanism.noise_multiplier is None:
+        return changed
+    size, new_size = (m.n // m.n_blocks for m in (mechanism, changed))
+    return replace(changed, noise_multiplier=mechanism.noise_multiplier * new_size / size)
