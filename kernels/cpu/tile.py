@@ -254,13 +254,15 @@ def _coefficients(
     for i in range(full):
         eta = at(tile, ETA + i)
         by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
-        by_eta, by_scale = by_eta * inverse, by_scale * inverse
-        square = fma(by_eta * by_eta, at(tile, SQUARE + i), by_scale * by_scale)
+        by_eta, w = by_eta * inverse, at(tile, WEIGHT + i)
+        square = by_eta * by_eta * at(tile, SQUARE + i)
+        if has_scale:
+            by_scale = by_scale * inverse
+            square = fma(by_eta * by_eta, at(tile, SQUARE + i), by_scale * by_scale)
+            sum_s = I32(sum_s + I32(by_scale * w))
         longest = larger_bits(longest, square)
-        w = at(tile, WEIGHT + i)
-        by_eta, by_scale = by_eta * w, by_scale * w
-        put(tile, row + i, by_eta)
-        sum_1, sum_s = I32(sum_1 + I32(by_eta)), I32(sum_s + I32(by_scale))
+        put(tile, row + i, by_eta * w)
+        sum_1 = I32(sum_1 + I32(by_eta * w))
     if longest > bits_of(limit * limit):    # or nan: what the first pass left is not used
         sum_1, sum_s = I32(0), I32(0)
         for i in range(full):
