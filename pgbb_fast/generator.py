@@ -19,9 +19,11 @@ __all__ = ["ACTIVATIONS", "Generator"]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU, "softplus": nn.Softplus}
 
+RULE_SCALE = 3.0        # height of the hat functions: rules differ more than draws of u do
+
 
 class Generator(nn.Module):
-    """theta_lo + (theta_hi - theta_lo) (tanh(net(S u - 1, index)) + 1) / 2.
+    """theta_lo + (theta_hi - theta_lo) (tanh(net(scale (S u - 1), rule)) + 1) / 2.
 
     Parameters
     ----------
@@ -30,11 +32,16 @@ class Generator(nn.Module):
     box : (d, 2) array
         Public bounds of theta, low then high; theta never leaves them.
     rules : sequence of float
-        Index of each decision rule (quantile levels).  With more than one the net also sees Phi^{-1}(index).
+        Index of each decision rule (quantile levels).  With more than one the net also sees the rule's hat functions:
+        1 at the rule itself, 0 at the others, linear in Phi^{-1}(index) in between.
     hidden : sequence of int
         Widths of the hidden layers.
     activation : str
         One of ``ACTIVATIONS``, all smooth.
+    input_scale : float
+        ``scale``; the smaller, the more slowly the response to u is learnt, beside the constant part.
+    initial : float
+        Multiplier of the initial weights of the last layer: at 0 the untrained net does not respond to u at all.
     seed : int
         Seed of the initial parameters; public.
     """
@@ -47,9 +54,12 @@ class Generator(nn.Module):
         rules: Sequence[float] = (),
         hidden: Sequence[int] = (256, 256, 256),
         activation: str = "gelu",
+        input_scale: float = 1.0,
+        initial: float = 1.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        self.input_scale = check.positive("Generator", "input_scale", input_scale)
         check.one_of("Generator", "activation", activation, tuple(ACTIVATIONS))
         bounds = np.asarray(box, dtype=np.float64)
         ordered = bounds.ndim == 2 and bounds.shape[1] == 2 and bool(np.all(bounds[:, 0] < bounds[:, 1]))
@@ -60,20 +70,25 @@ class Generator(nn.Module):
         self.register_buffer("radius", torch.tensor((bounds[:, 1] - bounds[:, 0]) / 2, dtype=torch.float32))
         self.centre: torch.Tensor
         self.radius: torch.Tensor
-        sizes = [n_blocks + (len(self.rules) > 1), *self.hidden]
+        sizes = [n_blocks + (len(self.rules) if len(self.rules) > 1 else 0), *self.hidden]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             layers: list[nn.Module] = []
             for fan_in, fan_out in pairwise(sizes):
                 layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation]()]
-            layers.append(nn.Linear(sizes[-1], len(bounds)))
+            layers.append(last := nn.Linear(sizes[-1], len(bounds)))
+            with torch.no_grad():
+                last.weight.mul_(initial)
             self.net = nn.Sequential(*layers)
 
     def inputs(self, weights: NDArray[np.float64], index: NDArray[np.float64]) -> torch.Tensor:
-        """The net's input for Dirichlet ``weights`` (K, >= S) and rule ``index`` (K,): (K, S or S + 1) float32."""
-        x = self.n_blocks * weights[:, : self.n_blocks] - 1.0
+        """The net's input for Dirichlet ``weights`` (K, >= S) and rule ``index`` (K,): (K, S or S + L) float32."""
+        x = self.input_scale * (self.n_blocks * weights[:, : self.n_blocks] - 1.0)
         if len(self.rules) > 1:
-            x = np.column_stack([x, ndtri(index)])
+            order = np.argsort(self.rules)
+            place, known = ndtri(index), ndtri(np.asarray(self.rules)[order])
+            hats = [np.interp(place, known, row) for row in RULE_SCALE * np.eye(len(order))[np.argsort(order)]]
+            x = np.column_stack([x, *hats])
         return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -89,4 +104,5 @@ class Generator(nn.Module):
             "rules": list(self.rules),
             "hidden": list(self.hidden),
             "activation": self.activation,
+            "input_scale": self.input_scale,
         }

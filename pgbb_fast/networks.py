@@ -83,7 +83,7 @@ class Networks:
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """theta (B, K, d) for inputs (B, K, S or S + 1); remembered for :meth:`backward`."""
+        """theta (B, K, d) for inputs (B, K, S or S + L); remembered for :meth:`backward`."""
         self._inputs, self._sums = [x], []
         for weight, bias in self._layers[:-1]:
             self._sums.append(torch.baddbmm(bias, self._inputs[-1], weight.transpose(1, 2)))

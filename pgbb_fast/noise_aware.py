@@ -19,7 +19,15 @@ from pgbb_fast.exploration import certain_eigenvalues
 from pgbb_fast.releases import Problem
 from pgbb_fast.statistics import Fit, ReleaseStatistics
 
-__all__ = ["LocalPosterior", "Scores", "estimated_moment", "local_posterior", "score_moment", "scores_posterior"]
+__all__ = [
+    "LocalPosterior",
+    "Scores",
+    "estimated_moment",
+    "estimated_response",
+    "local_posterior",
+    "score_moment",
+    "scores_posterior",
+]
 
 Array = NDArray[np.float64]
 BURN = 0.1  # share of the run before which releases are not used for the slope
@@ -202,6 +210,13 @@ def _drift(
         halves.append(vectors.T @ fit.centre - (vectors.T @ fit.gradient) / values)
         variance += np.einsum("ij,ik,kj->j", vectors, omega, vectors) / values**2 / fit.count
     return float(np.sqrt(np.mean((halves[1] - halves[0]) ** 2 / variance)))
+
+
+def estimated_response(statistics: ReleaseStatistics, problem: Problem, rule: int, local: LocalPosterior) -> Array:
+    """B (d, S) with theta*(u) = theta_0 + B (u - 1/S): H^-1 h_s for each block (refinement.md), noise and all."""
+    weight, location = _used(statistics, problem, rule)
+    fit = statistics.fit(rule, weight, location=location, with_scores=True)
+    return np.asarray(np.linalg.solve(local.hessian, fit.scores.T))
 
 
 def scores_posterior(moment: Array, noise: Array, problem: Problem, local: Sequence[LocalPosterior]) -> Scores:

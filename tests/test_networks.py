@@ -83,7 +83,7 @@ def tolerances(generator: Generator, x: torch.Tensor, gradient: torch.Tensor) ->
 def test_values_and_gradients_are_those_of_autograd(activation):
     rng = torch.Generator().manual_seed(1)
     models = [model.double() for model in generators(activation)]
-    x = torch.randn(len(models), K, S + 1, generator=rng, dtype=torch.float64)
+    x = torch.randn(len(models), K, S + 2, generator=rng, dtype=torch.float64)
     gradient = torch.randn(len(models), K, len(BOX), generator=rng, dtype=torch.float64)
     wanted = [exact(*each) for each in zip(models, x, gradient, strict=True)]
     allowed = [tolerances(*each) for each in zip(models, x, gradient, strict=True)]

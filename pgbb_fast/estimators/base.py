@@ -22,6 +22,7 @@ from pgbb_fast.privacy import PrivacyReport, calibrate, sampling_threshold, sugg
 from pgbb_fast.releases import Keys, Problem
 
 OnStep = Callable[[int], None]
+STEPS, NOISY_TRAINING_STEPS = 3_000, 10_000
 MOMENT_SHARE = 0.05
 ASK_RATE = 0.2  # where the accountant is asked for the rule of the sampling rate
 
@@ -39,18 +40,20 @@ class PrivateEstimator:
         Dirichlet concentration per block; by default gamma*(n, S), which depends on (n, S) only.
     posterior : {"noise-aware", "generator"}
         How draws are made of the releases: from the local model with the noise's known law (refinement.md), or as
-        outputs of a network trained on the noisy gradients (the paper's method).
+        outputs of a network G(u): fitted to that local model, or, with an ``Optimiser`` as ``training``, trained on the
+        noisy gradients themselves (the paper's method; its intervals are too wide or too narrow, depending on the
+        noise: bench/results/generator_study.md).
     sampling_rate : float, optional
         q, the probability with which a record is in a step's minibatch.  By default a public rule of the budget and
         the steps: the lowest rate at which subsampling is still at its best.
     steps : int, optional
-        T; by default 3,000 for the noise-aware posterior and 10,000 for the generator.
+        T; by default 3,000, and 10,000 for a network trained on the noisy gradients.
     draws_per_step : int, optional
         K, by default the number of rules (quantile levels).  The K draws of a step share one minibatch, and the
         accountant knows.
     moment_share : float, optional
         Share of the budget, in [0, 0.5], for one release of the scores' second moment, which pins the sampling part
-        of the noise-aware posterior.  By default 0.05, and 0 for the generator, which has no use for it.
+        of the posterior.  By default 0.05, and 0 for a network trained on the noisy gradients, which can't use it.
     training : Exploration or Optimiser, optional
         How the steps are used; sees releases only.
     seed : int, optional
@@ -89,14 +92,16 @@ class PrivateEstimator:
         self.gamma = None if gamma is None else check.positive(who, "gamma", gamma)
         self.posterior = check.one_of(who, "posterior", posterior, tuple(POSTERIORS))
         self.sampling_rate = None if sampling_rate is None else check.probability(who, "sampling_rate", sampling_rate)
-        self.steps = check.integer(who, "steps", POSTERIORS[posterior].steps if steps is None else steps, 1, 2**32 - 2)
+        self._explores = training is None or isinstance(training, Exploration)
+        default_steps = STEPS if self._explores else NOISY_TRAINING_STEPS
+        self.steps = check.integer(who, "steps", default_steps if steps is None else steps, 1, 2**32 - 2)
         self.draws_per_step = (
             None if draws_per_step is None else check.integer(who, "draws_per_step", draws_per_step, 1)
         )
-        default_share = MOMENT_SHARE if posterior == "noise-aware" else 0.0
+        default_share = MOMENT_SHARE if self._explores else 0.0
         self.moment_share = check.real(who, "moment_share", default_share if moment_share is None else moment_share)
-        if not 0.0 <= self.moment_share <= 0.5 or (self.moment_share > 0.0 and posterior != "noise-aware"):
-            raise DomainError(f"{who}: moment_share must lie in [0, 0.5], and above 0 needs the noise-aware posterior")
+        if not 0.0 <= self.moment_share <= 0.5 or (self.moment_share > 0.0 and not self._explores):
+            raise DomainError(f"{who}: moment_share must lie in [0, 0.5], and be 0 with an Optimiser as training")
         self.training = training
         self.seed = None if seed is None else check.integer(who, "seed", seed, 0)
         self._posterior: Posterior | None = None
@@ -165,7 +170,7 @@ class PrivateEstimator:
         """Calibrate, partition, release; everything public first, then ``unit()`` checks and maps the records."""
         report = self.plan(n)
         mechanism = report.mechanism
-        if self.posterior == "noise-aware":  # refuses too short a run
+        if self._explores:  # refuses too short a run
             number_of_segments(
                 loss,
                 steps=self.steps,

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.errors import DomainError, PgbbError
 from pgbb_fast.exploration import Exploration, explore
-from pgbb_fast.noise_aware import estimated_moment, local_posterior, scores_posterior
+from pgbb_fast.noise_aware import (
+    LocalPosterior,
+    estimated_moment,
+    estimated_response,
+    local_posterior,
+    scores_posterior,
+)
 from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys, Problem, release_moment
+from pgbb_fast.statistics import ReleaseStatistics
 
 Array = NDArray[np.float64]
 OnStep = Callable[[int], None]
-
-
-class Kind(NamedTuple):
-    """Default number of steps of a posterior, and what makes it."""
-
-    steps: int
-    fit: Callable[..., Posterior]
+DISTILLED_SCALE = 0.1   # of the inputs of a generator that is fitted in closed form
+TARGET_DRAWS = 8_000    # of the noise-aware posterior, for the mean and covariance that a generator is fitted to
 
 
 def fit_posterior(
     kind: str, problem: Problem, box: Array, keys: Keys, training: Any, on_step: OnStep | None, **common: Any
 ) -> Posterior:
     """Spend the releases of ``problem`` and return a posterior of the stated ``kind``."""
-    return POSTERIORS[kind].fit(problem, box, keys, training, on_step, common)
+    return POSTERIORS[kind](problem, box, keys, training, on_step, common)
 
 
 def _noise_aware(
@@ -38,6 +40,13 @@ def _noise_aware(
 ) -> Posterior:
     if training is not None and not isinstance(training, Exploration):
         raise DomainError(f"fit: training of the noise-aware posterior is an Exploration, got {training!r}")
+    return _explored(problem, box, keys, training, on_step, common)[0]
+
+
+def _explored(
+    problem: Problem, box: Array, keys: Keys, training: Any, on_step: OnStep | None, common: dict[str, Any]
+) -> tuple[NoiseAwarePosterior, list[LocalPosterior], ReleaseStatistics]:
+    """The noise-aware posterior, its local model of each rule, and the statistics of the releases."""
     statistics = explore(problem, box, keys, training, on_step)
     rules = range(len(problem.loss.rules))
     d = len(box)
@@ -50,13 +59,16 @@ def _noise_aware(
     scores = scores_posterior(moment, noise, problem, first)
     blocks = [slice(number * d, (number + 1) * d) for number in rules]
     local = [local_posterior(statistics, problem, number, scores.moment[b, b]) for number, b in enumerate(blocks)]
-    known = tuple(rule for rule in problem.loss.rules if not np.isnan(rule))
     posterior = NoiseAwarePosterior(
-        local, scores, sampling_factor=problem.sampling_factor, box=box, rules=known, **common
+        local, scores, sampling_factor=problem.sampling_factor, box=box, rules=_known(problem), **common
     )
     if not all(np.isfinite(part.hessian).all() for part in local):
         raise PgbbError("fit: the releases give no finite estimate; use more steps (the budget is spent)")
-    return posterior
+    return posterior, local, statistics
+
+
+def _known(problem: Problem) -> tuple[float, ...]:
+    return tuple(rule for rule in problem.loss.rules if not np.isnan(rule))
 
 
 def _generator(
@@ -66,12 +78,37 @@ def _generator(
     from pgbb_fast.generator_posterior import GeneratorPosterior
     from pgbb_fast.training import Optimiser, train
 
-    if training is not None and not isinstance(training, Optimiser):
-        raise DomainError(f"fit: training of the generator is an Optimiser, got {training!r}")
-    rules = tuple(rule for rule in problem.loss.rules if not np.isnan(rule))
-    generator = Generator(problem.n_blocks, box, rules=rules, seed=keys.network)
-    train(problem, generator, keys, training, on_step)
+    if training is not None and not isinstance(training, Exploration | Optimiser):
+        raise DomainError(f"fit: training of the generator is an Exploration or an Optimiser, got {training!r}")
+    if isinstance(training, Optimiser):
+        generator = Generator(problem.n_blocks, box, rules=_known(problem), seed=keys.network)
+        train(problem, generator, keys, training, on_step)
+    else:
+        generator = Generator(
+            problem.n_blocks, box, rules=_known(problem), input_scale=DISTILLED_SCALE, seed=keys.network
+        )
+        _distilled(generator, *_explored(problem, box, keys, training, on_step, common), problem, keys)
     return GeneratorPosterior(generator, gamma=problem.gamma, **common)
 
 
-POSTERIORS = {"noise-aware": Kind(3_000, _noise_aware), "generator": Kind(10_000, _generator)}
+def _distilled(
+    generator: Any,
+    posterior: NoiseAwarePosterior,
+    local: Sequence[LocalPosterior],
+    statistics: ReleaseStatistics,
+    problem: Problem,
+    keys: Keys,
+) -> None:
+    """Fit ``generator`` to the posterior's mean and covariance, along the response that the releases estimate."""
+    from pgbb_fast.distillation import Target, distil, nearest_response
+
+    draws = posterior._unit_draws(TARGET_DRAWS, posterior.rules, np.random.default_rng(keys.network))
+    targets = []
+    for number, part in enumerate(local):
+        estimate = estimated_response(statistics, problem, number, part)
+        response = nearest_response(np.atleast_2d(np.cov(draws[:, number].T)), estimate, problem.gamma)
+        targets.append(Target(draws[:, number].mean(axis=0), response))
+    distil(generator, targets, problem.gamma, keys.network)
+
+
+POSTERIORS: dict[str, Callable[..., Posterior]] = {"noise-aware": _noise_aware, "generator": _generator}

@@ -75,7 +75,7 @@ def regressor(cls, **changes):
         ({"moment_share": 0.9}, "moment_share"),
         ({"moment_share": -0.1}, "moment_share"),
         ({"moment_share": math.nan}, "moment_share"),
-        ({"moment_share": 0.1, "posterior": "generator"}, "moment_share"),
+        ({"moment_share": 0.1, "posterior": "generator", "training": Optimiser()}, "moment_share"),
         ({"degrees": {"a": 0}}, "degrees"),
         ({"degrees": {"a": 2.5}}, "degrees"),
     ],
