@@ -18,6 +18,7 @@ from pgbb_fast.noise_aware import (
     scores_posterior,
 )
 from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
+from pgbb_fast.pooling import pooled
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys, Problem, release_moment
 from pgbb_fast.statistics import ReleaseStatistics
@@ -50,7 +51,7 @@ def _explored(
     statistics = explore(problem, box, keys, training, on_step)
     rules = range(len(problem.loss.rules))
     d = len(box)
-    first = [local_posterior(statistics, problem, number, None) for number in rules]
+    first = pooled([local_posterior(statistics, problem, number, None) for number in rules])
     if problem.moment_multiplier is None:
         moment, noise = estimated_moment(statistics, problem)
     else:
@@ -58,7 +59,9 @@ def _explored(
         moment, noise = release_moment(problem, keys, at)
     scores = scores_posterior(moment, noise, problem, first)
     blocks = [slice(number * d, (number + 1) * d) for number in rules]
-    local = [local_posterior(statistics, problem, number, scores.moment[b, b]) for number, b in enumerate(blocks)]
+    local = pooled(
+        [local_posterior(statistics, problem, number, scores.moment[b, b]) for number, b in enumerate(blocks)]
+    )
     posterior = NoiseAwarePosterior(
         local, scores, sampling_factor=problem.sampling_factor, box=box, rules=_known(problem), **common
     )
