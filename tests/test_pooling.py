@@ -39,8 +39,7 @@ def test_certain_levels_keep_their_own_hessians():
 
 def test_uncertain_levels_gain_and_say_honestly_how_much():
     """300 draws of three levels of one shape: in the weakest direction the error's root mean square falls by a quarter
-    or more, and the stated variance is at least 0.8 of the true one (900 squared errors, so 5 standard errors
-    are below 0.24)."""
+    or more, and the stated variance is between 0.8 and 2 times the true one (900 squared errors; seed fixed)."""
     rng = np.random.default_rng(1)
     spread = np.diag([0.002, 0.02, 0.05])
     values, vectors = np.linalg.eigh(SHAPE)
@@ -54,7 +53,7 @@ def test_uncertain_levels_gain_and_say_honestly_how_much():
             after.append((weak @ new.hessian @ weak - truth) ** 2)
             stated.append(0.04 * weak @ new.spread @ weak)
     assert np.mean(after) < 0.75**2 * np.mean(before)
-    assert np.mean(stated) > (0.8 - 0.24) * np.mean(after)
+    assert 0.8 < np.mean(stated) / np.mean(after) < 2.0
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 30.0])
