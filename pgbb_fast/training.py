@@ -29,7 +29,7 @@ SCHEDULES = ("exponential", "cosine")
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Adam with a decaying rate, and an average of the iterates.
+    """Adam with a decaying rate, and an average of the iterates; defaults by bench/results/generator_study.md.
 
     Attributes
     ----------
@@ -43,8 +43,8 @@ class Optimiser:
     """
 
     learning_rate: float = 1e-3
-    final_rate: float = 1e-5
-    average: float = 0.0
+    final_rate: float = 1e-4
+    average: float = 0.5
     schedule: str = "exponential"
 
     def __post_init__(self) -> None:

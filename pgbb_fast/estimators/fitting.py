@@ -26,6 +26,8 @@ from pgbb_fast.statistics import ReleaseStatistics
 Array = NDArray[np.float64]
 OnStep = Callable[[int], None]
 DISTILLED_SCALE = 0.1   # of the inputs of a generator that is fitted in closed form
+# shape of one that is trained on the noisy gradients, the best of bench/results/generator_study.md
+TRAINED: dict[str, Any] = {"hidden": (64, 64), "input_scale": 0.3, "initial": 0.0}
 TARGET_DRAWS = 8_000    # of the noise-aware posterior, for the mean and covariance that a generator is fitted to
 
 
@@ -84,7 +86,7 @@ def _generator(
     if training is not None and not isinstance(training, Exploration | Optimiser):
         raise DomainError(f"fit: training of the generator is an Exploration or an Optimiser, got {training!r}")
     if isinstance(training, Optimiser):
-        generator = Generator(problem.n_blocks, box, rules=_known(problem), seed=keys.network)
+        generator = Generator(problem.n_blocks, box, rules=_known(problem), seed=keys.network, **TRAINED)
         train(problem, generator, keys, training, on_step)
     else:
         generator = Generator(
