@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
@@ -81,6 +82,7 @@ def _spent(mechanism: BlockedGaussian, moment: SubsampledGaussian | None, delta:
     return ledger.epsilon(delta=delta)
 
 
+@lru_cache(maxsize=64)
 def calibrate(
     mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float, moment_share: float = 0.0
 ) -> PrivacyReport:
@@ -127,6 +129,7 @@ def _multiplier_beside(
     return high
 
 
+@lru_cache(maxsize=64)
 def suggested_rate(mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float) -> float:
     """The sampling rate at which the steps' noise multiplier is about ``LEAST_MULTIPLIER``; public numbers only.
 
