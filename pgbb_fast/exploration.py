@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 SEGMENTS = 40  # of a run, at most
 LEAST_SEGMENTS = 5  # and at least
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-CERTAIN = 1.5  # eigenvalues of H below this many standard errors are taken to be that large
+CERTAIN = 0.6  # eigenvalues of H below this many standard errors are taken to be that large; bench/results/real_data.md
 MARGIN = 0.02  # share of the box's radius that centres keep from its faces
 INSIDE = 2.5  # displacements are cut at so many standard deviations
 
@@ -217,8 +217,9 @@ def _local_model(fit: Fit, problem: Problem, box: Array, rule: int, reach: float
     scale = problem.loss.density(rule) / density
     range_of_quadratic = curvature * scale / np.sqrt(values / density * len(values))
     spread = 1.0 / np.sqrt(np.einsum("ij,ik,kj->j", vectors, fit.spread, vectors) * max(1, fit.count))
-    trusted = 3.0 * np.maximum(spread, range_of_quadratic)
-    step = np.clip(-(vectors.T @ fit.gradient) / values, -trusted, trusted)
+    # no farther than the releases behind the fit were spread: beyond them a small slope may be an accident, or a tail
+    # where the loss is flat, and the next displacements would be wider still
+    step = np.clip(-(vectors.T @ fit.gradient) / values, -spread, spread)
     keep = MARGIN * radius
     centre = np.clip(fit.centre + vectors @ step, box[:, 0] + keep, box[:, 1] - keep)
     displacement = np.minimum(reach / values, range_of_quadratic)
