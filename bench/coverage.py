@@ -204,7 +204,7 @@ def main() -> None:
         for name, result in results.items():
             if (args.against, name) in rows:
                 d, p, half, ratio, p_width = comparison(Result(rows[args.against, name]), result)
-                text += f"| {name.replace(':', ', ')} | {d:+.3f} ± {half:.3f} | {p:.2f} "
+                text += f"| {name.replace(':', ', ')} | {d:+.3f} ± {half:.3f} | {p:.2g} "
                 text += f"| {ratio:.3f} | {p_width:.2g} |\n"
     print(text)
     if args.table:

@@ -3,8 +3,8 @@
     python bench/generator_study.py --replicates 20 --table bench/results/generator_study.md
 
 Every configuration is trained on the same replicates, all at once.  Measured: coverage, root mean square error and
-width over the floor of refinement.md (as in coverage.py), and, with next to no privacy noise (epsilon = 1,000), how
-close the draws are to the exact blocked bootstrap: ratio of standard deviations, and the root mean square distance
+width over the floor of refinement.md (as in coverage.py), and, with little privacy noise (epsilon = 50, q = 1),
+how close the draws are to the exact blocked bootstrap: ratio of standard deviations, and the root mean square distance
 between G(u) and the exactly re-solved theta*(u) over the standard deviation of theta*(u).  Iterates are averaged every
 ``THIN`` steps.
 """
@@ -112,6 +112,8 @@ def prepared(cell: Cell, setup: Setup, replicates: range) -> tuple[list[Task], A
     options: dict[str, Any] = {"posterior": "generator", "steps": setup.steps, "draws_per_step": setup.draws_per_step}
     if not setup.distilled:
         options["training"] = Optimiser()
+    if cell == QUIET:
+        options["sampling_rate"] = 1.0      # else a budget that large would go to small minibatches
     floors = []
     with _captured() as tasks:
         for replicate, (X, y) in zip(replicates, records, strict=True):
@@ -232,7 +234,7 @@ SETUPS = (
     replace(ZERO, scale=0.3, hidden=(256, 256, 256)),
     Setup(distilled=True, hidden=(256, 256, 256), steps=3_000, scale=0.1),
 )
-QUIET = Cell("t3", 10_000, 1_000.0)
+QUIET = Cell("t3", 10_000, 50.0)
 STUDIED = tuple(Cell.parse(text) for text in ("t3:10000:1", "t3:10000:4", "contaminated:40000:1"))
 
 
@@ -273,9 +275,22 @@ def main() -> None:
         args.table.write_text(table(known))
 
 
+HEAD = (
+    "Coverage / RMSE over floor / width over floor for each cell (errors, n, epsilon), 20 replicates: standard error "
+    "of coverage about .02. Averages: none, over the last half, the last four fifths of the steps."
+)
+READING = (
+    "Averaging brings the location to the floor; no schedule brings the spread there in all cells. A response that has "
+    "converged has variance sampling + (S - 1) privacy (2.1, 1.2 and 1.5 times the floor in the three cells), one that "
+    "has not is too small or, after a wide start, too large, by an amount that depends on noise and n: inputs x 0.3 is "
+    "the best single setting, inputs x 0.1 or higher rates cover 75% to 81% in the second cell. Fitting the network to "
+    "the local model of the releases meets the floor in all cells, because it knows the noise."
+)
+
+
 def table(known: dict[tuple[str, str, str], list[float]]) -> str:
     """Markdown: one line for each way to train and average, coverage / RMSE over floor / width over floor by cell."""
-    heads = [*(str(c).replace(":", ", ") for c in STUDIED), "no noise: sd ratio / distance"]
+    heads = [*(str(c).replace(":", ", ") for c in STUDIED), "epsilon = 50: sd ratio / distance"]
     lines = ["| training | average | " + " | ".join(heads) + " |", "|---|---|" + "---|" * len(heads)]
     for setup in SETUPS:
         for name in AVERAGES:
@@ -285,7 +300,7 @@ def table(known: dict[tuple[str, str, str], list[float]]) -> str:
                 quiet = known.get((str(setup), str(QUIET), name))
                 text.append(f"{quiet[0]:.2f} / {quiet[1]:.2f}" if quiet else "")
                 lines.append(f"| {setup} | {name} | " + " | ".join(text) + " |")
-    return "\n".join(lines) + "\n"
+    return f"{HEAD}\n\n" + "\n".join(lines) + f"\n\n{READING}\n"
 
 
 if __name__ == "__main__":
