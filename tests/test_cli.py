@@ -222,6 +222,12 @@ def test_fit_with_a_power(parquet, capsys):
     assert [row["name"] for row in json.loads(out)["rows"]] == ["intercept", "b", "a", "a^2"]
 
 
+def test_delta_is_one_over_n_unless_given(parquet, capsys):
+    code, out, _ = run("fit", parquet, *FIT[:-2], *QUICK, "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(out)["privacy"]["delta"] == 1 / 800
+
+
 def test_columns(parquet):
     table = read_columns(parquet, ["b", "a"])
     assert table.shape == (800, 2)

@@ -97,7 +97,7 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
 @click.option("--features", required=True, help="Columns, or powers of columns: educ,exper,exper^2.")
 @click.option("--bounds", required=True, help="Public bounds fixed in advance: educ=0:20,exper=0:60,income=2:12.")
 @click.option("--epsilon", required=True, type=float, help="Budget.")
-@click.option("--delta", required=True, type=float, help="Budget; at most 1/n is customary.")
+@click.option("--delta", type=float, help="Budget; 1/n by default, n the number of records (public).")
 @click.option("--loss", type=click.Choice(["quantile", "huber", "mean"]), default="quantile", show_default=True)
 @click.option("--tau", default=".5", show_default=True, help="Quantile level(s), trained jointly: .1,.5,.9.")
 @click.option("--blocks", default=20, show_default=True, help="Number of blocks S.")
@@ -114,11 +114,13 @@ def fit(
     out: str | None, as_json: bool, quiet: bool, **budget: Any,
 ) -> None:  # fmt: skip
     """Fit a private regression (or means) to a parquet FILE and print means and intervals."""
-    from pgbb_fast.data import bounds_of, parse_bounds, polynomial_terms, read_columns
+    from pgbb_fast.data import bounds_of, count_rows, parse_bounds, polynomial_terms, read_columns
     from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
 
     degrees, public = polynomial_terms(_names(features)), parse_bounds(bounds)
     names = list(degrees)
+    if budget["delta"] is None:
+        budget["delta"] = 1.0 / max(2, count_rows(file))
     settings: dict[str, Any] = {
         "x_bounds": [bounds_of(name, public) for name in names],
         "feature_names": names,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.errors import DataError, DomainError
 
-__all__ = ["bounds_of", "parse_bounds", "polynomial_terms", "read_columns"]
+__all__ = ["bounds_of", "count_rows", "parse_bounds", "polynomial_terms", "read_columns"]
 
 TERM = re.compile(r"^(?P<name>.+?)(?:\^(?P<power>[2-9]))?$")
 
@@ -46,12 +46,7 @@ def read_columns(path: str | Path, names: Sequence[str]) -> NDArray[np.float64]:
 
     Only the columns needed are read.  A column that isn't numeric or has missing values is refused.
     """
-    try:
-        present = pq.read_schema(path).names
-    except FileNotFoundError:
-        raise DataError(f"read: there is no file {str(path)!r}") from None
-    except (pa.ArrowInvalid, OSError):
-        raise DataError(f"read: {str(path)!r} is no parquet file") from None
+    present = _metadata(path).schema.to_arrow_schema().names
     missing = [name for name in names if name not in present]
     if missing:
         raise DataError(f"read: {str(path)!r} has no column {', '.join(missing)}; it has {', '.join(present)}")
@@ -66,6 +61,23 @@ def read_columns(path: str | Path, names: Sequence[str]) -> NDArray[np.float64]:
             raise DataError(f"read: column {name} has missing values; drop or impute them first")
         out[:, j] = column.to_numpy()
     return out
+
+
+def count_rows(path: str | Path) -> int:
+    """Number of records in a parquet file (public), at least 1; reads no record."""
+    count = int(_metadata(path).num_rows)
+    if count < 1:
+        raise DataError(f"read: {str(path)!r} has no records")
+    return count
+
+
+def _metadata(path: str | Path) -> Any:
+    try:
+        return pq.read_metadata(path)
+    except FileNotFoundError:
+        raise DataError(f"read: there is no file {str(path)!r}") from None
+    except (pa.ArrowInvalid, OSError):
+        raise DataError(f"read: {str(path)!r} is no parquet file") from None
 
 
 def parse_bounds(text: str) -> dict[str, tuple[float, float]]:
