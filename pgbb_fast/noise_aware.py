@@ -264,8 +264,8 @@ def scores_posterior(moment: Array, noise: Array, problem: Problem, local: Seque
 
 
 def estimated_moment(statistics: ReleaseStatistics, problem: Problem) -> tuple[Array, Array]:
-    """A measurement of M without a release of its own: blocks of :func:`score_moment`, cross blocks zero with no weight
-    beyond the prior's (their sd is that of the diagonal blocks)."""
+    """A measurement of M without a release of its own: blocks of :func:`score_moment`; between rules it says
+    zero, as precisely as within, which draws differences between rules towards independence."""
     parts = [score_moment(statistics, problem, number) for number in range(len(problem.loss.rules))]
     L, d = len(parts), statistics.d
     moment = np.zeros((L * d, L * d))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.errors import DomainError, MissingExtraError
 from pgbb_fast.posterior import Posterior
+from pgbb_fast.privacy import outward
 
 __all__ = ["epsilon_sweeps", "quantile_effects", "trade_off_curve"]
 
@@ -65,7 +66,8 @@ def quantile_effects(
         axis.set_xlabel("quantile level")
     axes[0][0].set_ylabel("effect on y")
     axes[0][0].legend(frameon=False, fontsize=8)
-    figure.suptitle(f"epsilon = {posterior.privacy.epsilon:.3g}, delta = {posterior.privacy.delta:.3g}", fontsize=10)
+    spent = posterior.privacy
+    figure.suptitle(f"epsilon = {outward(spent.epsilon, 3)}, delta = {outward(spent.delta, 3)}", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

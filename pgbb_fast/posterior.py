@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError, MissingExtraError
-from pgbb_fast.privacy import PrivacyReport
+from pgbb_fast.privacy import PrivacyReport, outward
 
 __all__ = ["AffineMap", "Posterior", "Row", "Summary"]
 
@@ -108,7 +108,7 @@ class Posterior(ABC):
 
     def __repr__(self) -> str:
         rules = f", rules={list(self.rules)}" if self.rules else ""
-        return f"{type(self).__name__}({', '.join(self.names)}{rules}; epsilon={self.privacy.epsilon:.4g})"
+        return f"{type(self).__name__}({', '.join(self.names)}{rules}; epsilon={outward(self.privacy.epsilon, 4)})"
 
     @abstractmethod
     def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:

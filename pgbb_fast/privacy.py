@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
 from typing import Any, Literal
 
 from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
 
-__all__ = ["ADJACENCY", "PrivacyReport", "calibrate", "sampling_threshold", "suggested_rate"]
+__all__ = ["ADJACENCY", "PrivacyReport", "calibrate", "outward", "sampling_threshold", "spent", "suggested_rate"]
 
 ADJACENCY: Literal["replace-one"] = "replace-one"
 WORD = 2**32
 LEAST_MULTIPLIER = 0.6
+
+
+def outward(value: float, digits: int = 6, *, down: bool = False) -> str:
+    """``value`` in ``digits`` significant digits, rounded up (or ``down``), so that a printed bound is still one."""
+    context = Context(prec=digits, rounding=ROUND_FLOOR if down else ROUND_CEILING)
+    return f"{float(context.create_decimal(Decimal(value))):.{digits}g}"
 
 
 def sampling_threshold(who: str, rate: float) -> int:
@@ -52,7 +59,7 @@ class PrivacyReport:
         """The guarantee in a sentence, for a publication."""
         m = self.mechanism
         return (
-            f"({self.epsilon:.6g}, {self.delta:.6g})-differential privacy under {self.adjacency} adjacency "
+            f"({outward(self.epsilon)}, {outward(self.delta)})-differential privacy under {self.adjacency} adjacency "
             f"(n = {m.n} public): {m.steps} steps of {m.draws_per_step} noisy clipped gradient(s), Poisson sampling "
             f"rate {m.sampling_rate:.6g}, {m.n_blocks} blocks, noise multiplier {m.noise_multiplier:.6g}"
             + ("." if self.moment is None else f"; score moment, noise multiplier {self.moment.noise_multiplier:.6g}.")
@@ -73,7 +80,8 @@ class PrivacyReport:
         return cls(**{**values, **parts})
 
 
-def _spent(mechanism: BlockedGaussian, moment: SubsampledGaussian | None, delta: float) -> float:
+def spent(mechanism: BlockedGaussian, moment: SubsampledGaussian | None, delta: float) -> float:
+    """Epsilon at ``delta`` of the steps and the score moment together, an upper bound."""
     if moment is None:
         return epsilon(mechanism, delta=delta)
     ledger = Ledger()
@@ -100,13 +108,13 @@ def calibrate(
         moment = replace(plain, noise_multiplier=whole / math.sqrt(moment_share))
         multiplier = _multiplier_beside(mechanism, moment, multiplier, budget_epsilon, budget_delta)
     calibrated = replace(mechanism, noise_multiplier=multiplier)
-    spent = _spent(calibrated, moment, budget_delta)
-    if not spent <= budget_epsilon:
+    total = spent(calibrated, moment, budget_delta)
+    if not total <= budget_epsilon:
         raise PrivacyError(
-            f"calibrate: the accountant gives epsilon {spent:.9g} for a budget of {budget_epsilon:.9g}; nothing was "
+            f"calibrate: the accountant gives epsilon {total:.9g} for a budget of {budget_epsilon:.9g}; nothing was "
             "released. This is a defect of the accountant, please report it"
         )
-    return PrivacyReport(spent, budget_delta, calibrated, moment)
+    return PrivacyReport(total, budget_delta, calibrated, moment)
 
 
 def _multiplier_beside(
@@ -116,7 +124,7 @@ def _multiplier_beside(
     least; bisection between what ``mechanism`` needs alone and the first multiple of it that is enough."""
 
     def enough(multiplier: float) -> bool:
-        return _spent(replace(mechanism, noise_multiplier=multiplier), moment, budget_delta) <= budget_epsilon
+        return spent(replace(mechanism, noise_multiplier=multiplier), moment, budget_delta) <= budget_epsilon
 
     low, high = alone, 1.25 * alone
     while not enough(high):

@@ -15,7 +15,7 @@ from pgbb_fast.exploration import Exploration, explore
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.noise_aware import LocalPosterior, Scores, local_posterior, scores_posterior
-from pgbb_fast.privacy import LEAST_MULTIPLIER
+from pgbb_fast.privacy import LEAST_MULTIPLIER, outward
 from pgbb_fast.releases import Keys, Problem, release_moment
 from pgbb_fast.statistics import ReleaseStatistics
 
@@ -334,3 +334,11 @@ def test_the_moments_share_is_composed_and_the_rate_is_a_public_rule():
     assert free.moment is None
     assert abs(free.mechanism.noise_multiplier / LEAST_MULTIPLIER - 1) < 0.1
     assert free.mechanism.sampling_rate < ASK_RATE
+
+
+@pytest.mark.parametrize("value", [0.9992478630830645, 1e-5, 1 / 3, 2.25, 1.0000004, 123456.7, 3e-17])
+@pytest.mark.parametrize("digits", [3, 6])
+def test_printed_bounds_are_rounded_outward(value, digits):
+    up, low = outward(value, digits), outward(value, digits, down=True)
+    assert float(low) <= value <= float(up)
+    assert float(up) - float(low) <= 1.0001 * value * 10.0 ** (1 - digits)

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from pgbb_fast.privacy import outward
+
 F = TypeVar("F", bound=Callable[..., Any])
 ALPHAS = [i / 200 for i in range(201)]
 
@@ -59,7 +61,8 @@ def _answer(name: str, value: float, bounds: Any, as_json: bool, **question: Any
     if as_json:
         click.echo(json.dumps(result))
     else:
-        click.echo(f"{value:.6g}" + ("" if bounds is None else f"  [{bounds.lower:.6g}, {bounds.upper:.6g}]"))
+        bracket = "" if bounds is None else f"  [{outward(bounds.lower, down=True)}, {outward(bounds.upper)}]"
+        click.echo(outward(value) + bracket)
 
 
 def _trade_off(mechanism: Any, around: float) -> dict[str, Any]:
@@ -152,7 +155,7 @@ def curve(delta: float, points: int, as_json: bool, plot: str | None, **mechanis
             click.echo(f"{sweep['parameter']:>12} {'epsilon':>12} {'weights at 1':>12}")
             rows = zip(sweep["values"], sweep["epsilon"], sweep["epsilon_without_weights"], strict=True)
             for value, aware, blind in rows:
-                click.echo(f"{value:>12.6g} {aware:>12.6g} {blind:>12.6g}")
+                click.echo(f"{value:>12.6g} {outward(aware):>12} {outward(blind):>12}")
     if plot:
         from pgbb_fast.plots import epsilon_sweeps
 

@@ -42,7 +42,7 @@ def _fit(model: PrivateEstimator, X: NDArray[Any], y: NDArray[Any] | None, quiet
     if quiet:
         fit(X)
     else:
-        with training_bar(model.plan(len(X)).mechanism, model.delta) as on_step:
+        with training_bar(model.plan(len(X))) as on_step:
             fit(X, on_step=on_step)
     return time.perf_counter() - start
 
