@@ -20,18 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.blocks import dirichlet
+from pgbb_fast.curvature import Hessian, Slope, combined
 from pgbb_fast.errors import DomainError
 from pgbb_fast.losses import Loss
-from pgbb_fast.releases import Keys, Problem, release_step
+from pgbb_fast.releases import Keys, Problem, release_design, release_step
 from pgbb_fast.statistics import Fit, ReleaseStatistics
 
-__all__ = ["Exploration", "certain_eigenvalues", "explore", "number_of_segments"]
+__all__ = ["Exploration", "explore", "known_hessian", "number_of_segments"]
 
 Array = NDArray[np.float64]
 SEGMENTS = 40  # of a run, at most
 LEAST_SEGMENTS = 5  # and at least
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-CERTAIN = 0.6  # eigenvalues of H below this many standard errors are taken to be that large; bench/results/real_data.md
 MARGIN = 0.02  # share of the box's radius that centres keep from its faces
 INSIDE = 2.5  # displacements are cut at so many standard deviations
 
@@ -101,7 +101,11 @@ def explore(
         n_blocks=S,
         with_moment=problem.moment_multiplier is not None,
     )
-    statistics = ReleaseStatistics(L, segments, middle, S)
+    design = None
+    if problem.design_bound is not None:
+        moment, error = release_design(problem, keys)
+        design = Slope(moment, np.eye(len(moment)), error**2)
+    statistics = ReleaseStatistics(L, segments, middle, S, design)
     searching = max(1, round(chosen.search * T))
     adam = _Search(np.tile(middle, (L, 1)), box, chosen, searching)
     chances = problem.loss.rule_probabilities()
@@ -122,6 +126,7 @@ def explore(
             local = [
                 _local_model(
                     _recent(statistics, number, segment, chosen.memory),
+                    design,
                     problem,
                     box,
                     number,
@@ -199,17 +204,19 @@ def _recent(statistics: ReleaseStatistics, rule: int, segment: int, memory: floa
     return statistics.fit(rule, np.where(age >= 0, memory**age, 0.0))
 
 
-def certain_eigenvalues(fit: Fit, noise: float) -> tuple[Array, Array, Array]:
-    """Eigenvalues of H raised to ``CERTAIN`` standard errors, the eigenvectors, and the standard errors."""
-    values, vectors = np.linalg.eigh(fit.hessian)
-    error = noise * np.sqrt(np.einsum("ij,ik,kj->j", vectors, fit.spread, vectors))
-    return np.maximum(values, CERTAIN * error), vectors, error
+def known_hessian(fit: Fit, noise: float, design: Slope | None) -> Hessian:
+    """H of a fit whose releases have noise variance ``noise``, drawn to the shape of the features' second moment."""
+    return combined(Slope(fit.hessian, fit.spread, noise), [] if design is None else [design])
 
 
-def _local_model(fit: Fit, problem: Problem, box: Array, rule: int, reach: float, curvature: float) -> Local:
+def _local_model(
+    fit: Fit, design: Slope | None, problem: Problem, box: Array, rule: int, reach: float, curvature: float
+) -> Local:
     """A Newton step from the recent fit, and the displacements for the next segment: ``reach`` over the eigenvalue, at
     most ``curvature`` residual scales in all."""
-    values, vectors, _ = certain_eigenvalues(fit, problem.noise)
+    hessian = known_hessian(fit, problem.noise**2, design)
+    values, vectors = np.linalg.eigh(hessian.matrix)
+    error = hessian.along(vectors)
     radius = (box[:, 1] - box[:, 0]) / 2.0
     # with an intercept, H_00 = f E[1]; without, the trace of H = f E|x|^2 is at most f d in the unit box
     along_intercept = float((vectors[0] ** 2) @ values) if problem.intercept else float(values.sum() / len(values))
@@ -219,7 +226,8 @@ def _local_model(fit: Fit, problem: Problem, box: Array, rule: int, reach: float
     spread = 1.0 / np.sqrt(np.einsum("ij,ik,kj->j", vectors, fit.spread, vectors) * max(1, fit.count))
     # no farther than the releases behind the fit were spread: beyond them a small slope may be an accident, or a tail
     # where the loss is flat, and the next displacements would be wider still
-    step = np.clip(-(vectors.T @ fit.gradient) / values, -spread, spread)
+    # and no farther than an uncertain eigenvalue warrants (the regression of theta_0 on the gradient)
+    step = np.clip(-(vectors.T @ fit.gradient) * values / (values**2 + error**2), -spread, spread)
     keep = MARGIN * radius
     centre = np.clip(fit.centre + vectors @ step, box[:, 0] + keep, box[:, 1] - keep)
     displacement = np.minimum(reach / values, range_of_quadratic)

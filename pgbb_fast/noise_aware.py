@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.exploration import certain_eigenvalues
+from pgbb_fast.curvature import Hessian, Slope, combined
+from pgbb_fast.exploration import known_hessian
 from pgbb_fast.releases import Problem
 from pgbb_fast.statistics import Fit, ReleaseStatistics
 
@@ -24,17 +25,16 @@ __all__ = [
     "Scores",
     "estimated_moment",
     "estimated_response",
-    "local_posterior",
+    "local_posteriors",
     "score_moment",
     "scores_posterior",
 ]
 
 Array = NDArray[np.float64]
 BURN = 0.1  # share of the run before which releases are not used for the slope
-SETTLED = 0.3  # nor for the location
+SETTLED = 0.15  # nor for the location
 NEAR = 0.5  # segments whose centre is farther than so many residual scales in x'theta are not used
 PRIOR = 0.5  # relative standard deviation of M around the shape of H
-RELATIVE = 3.0  # draws of H stay within this factor of its estimate, in every direction
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,14 @@ class LocalPosterior:
 
     Attributes
     ----------
-    centre, gradient, hessian, spread, omega
-        As in :class:`~pgbb_fast.statistics.Fit`; ``hessian`` with its eigenvalues raised to what is certain, ``omega``
-        (d, d) the covariance of one release's noise.
+    centre, gradient : (d,)
+        As in :class:`~pgbb_fast.statistics.Fit`.
+    hessian : Hessian
+        Posterior of H.
+    omega : (d, d)
+        Covariance of one release's noise.
     count : float
         Releases that the fit rests on.
-    condition : float
-        Largest over smallest eigenvalue of H.
-    certainty : float
-        Least eigenvalue of H over its standard error.
     drift : float
         Distance of theta_0 between the two halves of the releases used, in its standard errors (root mean square over
         coordinates; about 1.4 without drift).
@@ -59,35 +58,58 @@ class LocalPosterior:
 
     centre: Array
     gradient: Array
-    hessian: Array
-    spread: Array
+    hessian: Hessian
     omega: Array
     count: float
-    condition: float
-    certainty: float
     drift: float
 
-    def draw(self, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Draws of theta_0 (size, d) and of H^-1 (size, d, d) from their posterior (flat prior, known noise)."""
+    @property
+    def condition(self) -> float:
+        """Largest over smallest eigenvalue of H."""
+        values = np.linalg.eigvalsh(self.hessian.matrix)
+        return float(values[-1] / values[0])
+
+    @property
+    def certainty(self) -> float:
+        """Least eigenvalue of H over its standard error."""
+        values, vectors = np.linalg.eigh(self.hessian.matrix)
+        return float((values / np.maximum(self.hessian.along(vectors), 1e-300)).min())
+
+    def draw(self, size: int, rng: np.random.Generator, box: Array, score: Array, moment: Array) -> tuple[Array, Array]:
+        """Draws of theta_0 from its posterior given the releases, and of the target's sampling deviation from it.
+
+        H is drawn from its posterior.  Given H, the gradient at the centre is H (centre - theta) plus normal noise of
+        known covariance; theta has a normal prior that is as wide as the public box.  A direction in which H may be
+        next to nothing keeps the prior; elsewhere the prior is forgotten.  (Joint draws of prior and noise, moved by
+        the gain: the conditional law of a normal vector.)
+
+        Parameters
+        ----------
+        box : (d, 2) array
+        score : (size, d) array
+            Draws of the mean score's sampling error, with covariance ``moment`` (d, d).
+
+        Returns
+        -------
+        location, deviation : (size, d) arrays
+        """
         d = len(self.centre)
         root = np.linalg.cholesky(self.omega)
-        left = np.linalg.cholesky(self.spread)
-        noise = left @ rng.standard_normal((size, d, d)) @ root.T
-        hessian = self.hessian + (noise + noise.transpose(0, 2, 1)) / 2.0
-        inverse = _bounded_inverse(hessian, self.hessian)
-        gradient = self.gradient + rng.standard_normal((size, d)) @ root.T / math.sqrt(self.count)
-        return self.centre - np.einsum("mij,mj->mi", inverse, gradient), inverse
+        hessian = self.hessian.draw(size, rng)
+        middle, radius = box.mean(axis=1), (box[:, 1] - box[:, 0]) / 2.0
+        prior = middle + radius * rng.standard_normal((size, d))
+        error = rng.standard_normal((size, d)) @ root.T / math.sqrt(self.count)
+        gain = _gain(hessian, radius, self.omega / self.count + moment)
+        surprise = np.einsum("mij,mj->mi", hessian, self.centre - prior) - self.gradient + error
+        location = prior + np.einsum("mij,mj->mi", gain, surprise)
+        return location, np.einsum("mij,mj->mi", gain, score)
 
-    @property
-    def location(self) -> Array:
-        """Estimate of theta_0."""
-        return np.asarray(self.centre - np.linalg.solve(self.hessian, self.gradient))
-
-    @property
-    def privacy_covariance(self) -> Array:
-        """Covariance of theta_0 from the noise of the releases, H known."""
-        inverse = np.linalg.inv(self.hessian)
-        return np.asarray(inverse @ self.omega @ inverse / self.count)
+    def location(self, box: Array) -> Array:
+        """Estimate of theta_0, with H at its estimate."""
+        middle, radius = box.mean(axis=1), (box[:, 1] - box[:, 0]) / 2.0
+        hessian = self.hessian.matrix
+        gain = _gain(hessian[None], radius, self.omega / self.count)[0]
+        return np.asarray(middle + gain @ (hessian @ (self.centre - middle) - self.gradient))
 
 
 @dataclass(frozen=True)
@@ -134,14 +156,10 @@ def _root(matrix: Array) -> Array:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
-def _bounded_inverse(hessian: Array, estimate: Array) -> Array:
-    """Inverses of draws of H, each within a factor ``RELATIVE`` of the estimate in every direction."""
-    root = np.linalg.cholesky(estimate)
-    whiten = np.linalg.inv(root)
-    values, vectors = np.linalg.eigh(whiten @ hessian @ whiten.T)
-    values = np.clip(values, 1.0 / RELATIVE, RELATIVE)
-    half = whiten.T @ vectors
-    return np.asarray((half / values[:, None, :]) @ half.transpose(0, 2, 1))
+def _gain(hessian: Array, radius: Array, noise: Array) -> Array:
+    """S H (H S H + noise)^-1 for H (m, d, d), S = diag(radius^2): regression of theta on H theta + noise."""
+    left = hessian * radius**2
+    return np.asarray(np.linalg.solve(left @ hessian + noise, left).transpose(0, 2, 1))
 
 
 def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[Array, Array]:
@@ -150,9 +168,8 @@ def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[A
     share = np.arange(len(counts)) / len(counts)
     weight, location = (((share >= since) & (counts > 0)).astype(np.float64) for since in (BURN, SETTLED))
     fit = statistics.fit(rule, weight, location=location)
-    values, vectors, _ = certain_eigenvalues(fit, problem.noise)
-    hessian = (vectors * values) @ vectors.T
-    end = fit.centre - vectors @ ((vectors.T @ fit.gradient) / values)
+    hessian = known_hessian(fit, problem.noise**2, statistics.design).matrix
+    end = fit.centre - np.linalg.solve(hessian, fit.gradient)
     density = float(hessian[0, 0]) if problem.intercept else float(np.trace(hessian) / len(hessian))
     away = np.nan_to_num(statistics.centres(rule)) - end
     # |x'(c - theta_0)|^2 averages away' H away / f, over the residual scale density(rule) / f
@@ -164,26 +181,32 @@ def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[A
     return weight * near, location * near
 
 
-def local_posterior(statistics: ReleaseStatistics, problem: Problem, rule: int, moment: Array | None) -> LocalPosterior:
-    """Posterior of theta_0 and H of one rule.  ``moment`` (d, d), M if known, adds the minibatch part to the noise."""
-    weight, location = _used(statistics, problem, rule)
-    fit = statistics.fit(rule, weight, location=location)
-    values, vectors, error = certain_eigenvalues(fit, problem.noise)
-    omega = problem.noise**2 * np.eye(statistics.d)
+def local_posteriors(
+    statistics: ReleaseStatistics, problem: Problem, moment: Array | None = None
+) -> list[LocalPosterior]:
+    """Posterior of theta_0 and H of every rule.
+
+    ``moment`` (L d, L d), M if known, adds the minibatch part to the noise.
+    """
+    d, rules = statistics.d, range(len(problem.loss.rules))
+    used = [_used(statistics, problem, rule) for rule in rules]
+    fits = [statistics.fit(rule, weight, location=location) for rule, (weight, location) in zip(rules, used, strict=True)]
+    omegas = [problem.noise**2 * np.eye(d) for _ in rules]
     if moment is not None:
-        root = _root(moment[None])[0]
-        omega = omega + problem.minibatch_factor * (root @ root.T + _left_out(problem, fit))
-    return LocalPosterior(
-        centre=fit.centre,
-        gradient=fit.gradient,
-        hessian=(vectors * values) @ vectors.T,
-        spread=fit.spread,
-        omega=omega,
-        count=fit.count,
-        condition=float(values.max() / values.min()),
-        certainty=float((values / np.maximum(error, 1e-300)).min()),
-        drift=_drift(statistics, rule, location, values, vectors, omega),
-    )
+        for rule, fit in enumerate(fits):
+            here = slice(rule * d, (rule + 1) * d)
+            root = _root(moment[None, here, here])[0]
+            omegas[rule] += problem.minibatch_factor * (root @ root.T + _left_out(problem, fit))
+    slopes = [
+        Slope(fit.hessian, fit.spread, float(np.trace(omega)) / d) for fit, omega in zip(fits, omegas, strict=True)
+    ]
+    design = [] if statistics.design is None else [statistics.design]
+    found = []
+    for rule, fit in enumerate(fits):
+        hessian = combined(slopes[rule], design + slopes[:rule] + slopes[rule + 1 :])
+        drift = _drift(statistics, rule, used[rule][1], hessian.matrix, omegas[rule])
+        found.append(LocalPosterior(fit.centre, fit.gradient, hessian, omegas[rule], fit.count, drift))
+    return found
 
 
 def _left_out(problem: Problem, fit: Fit) -> Array:
@@ -195,13 +218,12 @@ def _left_out(problem: Problem, fit: Fit) -> Array:
     return np.outer(zero, zero)
 
 
-def _drift(
-    statistics: ReleaseStatistics, rule: int, weight: Array, values: Array, vectors: Array, omega: Array
-) -> float:
+def _drift(statistics: ReleaseStatistics, rule: int, weight: Array, hessian: Array, omega: Array) -> float:
     """Distance of theta_0 between the halves of the run, in standard errors, root mean square over directions."""
     used = np.flatnonzero(weight)
     if len(used) < 4:
         return math.nan
+    values, vectors = np.linalg.eigh(hessian)
     halves, variance = [], np.zeros(len(values))
     for part in (used[: len(used) // 2], used[len(used) // 2 :]):
         half = np.zeros(len(weight))
@@ -216,7 +238,7 @@ def estimated_response(statistics: ReleaseStatistics, problem: Problem, rule: in
     """B (d, S) with theta*(u) = theta_0 + B (u - 1/S): H^-1 h_s for each block (refinement.md), noise and all."""
     weight, location = _used(statistics, problem, rule)
     fit = statistics.fit(rule, weight, location=location, with_scores=True)
-    return np.asarray(np.linalg.solve(local.hessian, fit.scores.T))
+    return np.asarray(np.linalg.solve(local.hessian.matrix, fit.scores.T))
 
 
 def scores_posterior(moment: Array, noise: Array, problem: Problem, local: Sequence[LocalPosterior]) -> Scores:
@@ -235,7 +257,7 @@ def scores_posterior(moment: Array, noise: Array, problem: Problem, local: Seque
         Standard deviation of a diagonal entry of each rule's block (off-diagonal: over sqrt(2)).
     """
     L, d = len(local), len(local[0].centre)
-    values, vectors = np.linalg.eigh(np.stack([part.hessian for part in local]))
+    values, vectors = np.linalg.eigh(np.stack([part.hessian.matrix for part in local]))
     basis, whiten = np.zeros((L * d, L * d)), np.zeros((L * d, L * d))
     error = np.empty(L * d)
     for j in range(L):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from pgbb_fast.curvature import Hessian
 from pgbb_fast.noise_aware import LocalPosterior, Scores
 from pgbb_fast.posterior import AffineMap, Posterior
 from pgbb_fast.privacy import PrivacyReport
@@ -23,8 +23,8 @@ PRIVATE = 0.5  # share of the variance above which privacy is said to dominate
 FEW = 12.0  # degrees of freedom below which more budget for the scores is advised
 UNCERTAIN = 4.0  # certainty of H below which its conditioning is said to limit the intervals
 DRIFT = 3.0
-ARRAYS = ("centre", "gradient", "hessian", "spread", "omega")
-SCORE_ARRAYS = ("basis", "mean", "sd")
+ARRAYS = ("centre", "gradient", "omega")
+NORMAL_ARRAYS = ("basis", "mean", "sd")     # of a Hessian, of the scores
 
 
 class NoiseAwarePosterior(Posterior):
@@ -64,10 +64,13 @@ class NoiseAwarePosterior(Posterior):
         L, d = len(self._local), len(self._box)
         normal = rng.standard_normal((size, L * d))
         score = np.einsum("mij,mj->mi", self._scores.draw_roots(size, rng), normal).reshape(size, L, d)
+        score *= math.sqrt(self._factor)
         location, deviation = np.empty((size, L, d)), np.empty((size, L, d))
         for j, local in enumerate(self._local):
-            location[:, j], inverse = local.draw(size, rng)
-            deviation[:, j] = math.sqrt(self._factor) * np.einsum("mij,mj->mi", inverse, score[:, j])
+            here = slice(j * d, (j + 1) * d)
+            location[:, j], deviation[:, j] = local.draw(
+                size, rng, self._box, score[:, j], self._factor * self._scores.moment[here, here]
+            )
         return location, deviation
 
     def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:
@@ -130,17 +133,23 @@ class NoiseAwarePosterior(Posterior):
         return tuple(said)
 
     def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays = {f"{name}.{j}": getattr(local, name) for j, local in enumerate(self._local) for name in ARRAYS}
-        arrays |= {f"scores.{name}": getattr(self._scores, name) for name in SCORE_ARRAYS}
+        arrays = {f"scores.{name}": getattr(self._scores, name) for name in NORMAL_ARRAYS}
+        for j, local in enumerate(self._local):
+            arrays |= {f"{name}.{j}": getattr(local, name) for name in ARRAYS}
+            arrays |= {f"hessian.{name}.{j}": getattr(local.hessian, name) for name in NORMAL_ARRAYS}
         arrays["box"] = self._box
-        numbers = [{k: v for k, v in asdict(local).items() if k not in ARRAYS} for local in self._local]
+        numbers = [{"count": local.count, "drift": local.drift} for local in self._local]
         return arrays, {"local": numbers, "sampling_factor": self._factor}
 
     @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
         local = [
-            LocalPosterior(**dict({name: arrays[f"{name}.{j}"] for name in ARRAYS}, **numbers))
+            LocalPosterior(
+                **{name: arrays[f"{name}.{j}"] for name in ARRAYS},
+                hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in NORMAL_ARRAYS)),
+                **numbers,
+            )
             for j, numbers in enumerate(settings["local"])
         ]
-        scores = Scores(*(arrays[f"scores.{name}"] for name in SCORE_ARRAYS))
+        scores = Scores(*(arrays[f"scores.{name}"] for name in NORMAL_ARRAYS))
         return cls(local, scores, sampling_factor=settings["sampling_factor"], box=arrays["box"], **common)

@@ -140,7 +140,7 @@ def plan(
         minibatch="shared",
     )
     budget = {"budget_epsilon": check.positive(who, "epsilon", epsilon), "budget_delta": delta}
-    rate = suggested_rate(mechanism, **budget)
+    rate = suggested_rate(mechanism, with_moment=moment_share > 0.0, **budget)
     exact: Loss = huber() if loss == "huber" else smoothed_quantile([tau], 1.0)
     report = calibrate(replace(mechanism, sampling_rate=rate), moment_share=moment_share, **budget)
     multiplier = report.mechanism.noise_multiplier

@@ -16,6 +16,7 @@ __all__ = ["ADJACENCY", "PrivacyReport", "calibrate", "outward", "sampling_thres
 ADJACENCY: Literal["replace-one"] = "replace-one"
 WORD = 2**32
 LEAST_MULTIPLIER = 0.6
+PASSES = 300.0  # expected visits of a record in a run; the minibatches then add about 2 / PASSES to sampling variances
 
 
 def outward(value: float, digits: int = 6, *, down: bool = False) -> str:
@@ -44,7 +45,7 @@ class PrivacyReport:
     mechanism : BlockedGaussian
         The steps' releases.
     moment : SubsampledGaussian, optional
-        The release of the scores' second moment, if the budget had a share for it.
+        The releases of second moments (of the scores, of the features), if the budget had a share for them.
     adjacency : str
         "replace-one": two data sets of the same, public size that differ in the value of one record.
     """
@@ -62,7 +63,11 @@ class PrivacyReport:
             f"({outward(self.epsilon)}, {outward(self.delta)})-differential privacy under {self.adjacency} adjacency "
             f"(n = {m.n} public): {m.steps} steps of {m.draws_per_step} noisy clipped gradient(s), Poisson sampling "
             f"rate {m.sampling_rate:.6g}, {m.n_blocks} blocks, noise multiplier {m.noise_multiplier:.6g}"
-            + ("." if self.moment is None else f"; score moment, noise multiplier {self.moment.noise_multiplier:.6g}.")
+            + (
+                "."
+                if self.moment is None
+                else f"; {self.moment.steps} second moment(s), noise multiplier {self.moment.noise_multiplier:.6g}."
+            )
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,20 +97,25 @@ def spent(mechanism: BlockedGaussian, moment: SubsampledGaussian | None, delta: 
 
 @lru_cache(maxsize=64)
 def calibrate(
-    mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float, moment_share: float = 0.0
+    mechanism: BlockedGaussian,
+    *,
+    budget_epsilon: float,
+    budget_delta: float,
+    moment_share: float = 0.0,
+    moments: int = 1,
 ) -> PrivacyReport:
     """The least noise whose epsilon at ``budget_delta`` is within ``budget_epsilon``, and what it then spends.
 
     ``moment_share`` is the share of the squared privacy parameter mu^2 (the budget seen as a Gaussian mechanism's) that
-    goes to one plain Gaussian release of the scores' second moment: its noise is that of the whole budget over
-    sqrt(share).  The steps then get the least noise with which the *composition* is within the budget.
+    goes to ``moments`` plain Gaussian releases of second moments, in equal parts: the noise of each is that of the
+    whole budget over sqrt(share / moments).  The steps then get the least noise with which the *composition* is within the budget.
     """
     multiplier = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
     moment = None
     if moment_share > 0.0:
         plain = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
         whole = noise_multiplier(plain, epsilon=budget_epsilon, delta=budget_delta)
-        moment = replace(plain, noise_multiplier=whole / math.sqrt(moment_share))
+        moment = replace(plain, steps=moments, noise_multiplier=whole * math.sqrt(moments / moment_share))
         multiplier = _multiplier_beside(mechanism, moment, multiplier, budget_epsilon, budget_delta)
     calibrated = replace(mechanism, noise_multiplier=multiplier)
     total = spent(calibrated, moment, budget_delta)
@@ -138,12 +148,16 @@ def _multiplier_beside(
 
 
 @lru_cache(maxsize=64)
-def suggested_rate(mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float) -> float:
-    """The sampling rate at which the steps' noise multiplier is about ``LEAST_MULTIPLIER``; public numbers only.
+def suggested_rate(
+    mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float, with_moment: bool
+) -> float:
+    """The sampling rate at which the steps' noise multiplier is about ``LEAST_MULTIPLIER``, or more; public numbers only.
 
-    Above it the noise per record hardly depends on the rate (the central limit of composition), so a lower rate is
-    cheaper, and its minibatches tell more about the scores' second moment; below it subsampling stops helping.
-    ``mechanism.sampling_rate`` is where the accountant is asked for the slope.
+    Above that rate the noise per record hardly depends on it (the central limit of composition); below it subsampling
+    stops helping.  A low rate is cheap, and its minibatches tell about the scores' second moment: a run without a
+    release of that moment needs them.  A run with one (``with_moment``) visits every record ``PASSES`` times, so that
+    minibatches add little to the variances.  ``mechanism.sampling_rate`` is where the accountant is asked for the slope.
     """
     at = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
-    return min(1.0, float(mechanism.sampling_rate) * LEAST_MULTIPLIER / at)
+    least = float(mechanism.sampling_rate) * LEAST_MULTIPLIER / at
+    return min(1.0, max(least, PASSES / mechanism.steps) if with_moment else least)

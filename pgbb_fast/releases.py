@@ -1,8 +1,8 @@
 """The accounted releases: the only values computed from records that leave this module.
 
 One *step* releases Y = sum_{i in B} w_i clip_C(grad_i(theta)) + sigma Z for K values of theta (method.md section 4);
-one optional *moment* releases the noisy second moment of the clipped scores.  Everything else in the package sees
-their results, never the records.
+two optional *moments* release the noisy second moments of the clipped scores and of the features.  Everything else in
+the package sees their results, never the records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.losses import Loss
 
-__all__ = ["Keys", "Problem", "release_moment", "release_step"]
+__all__ = ["Keys", "Problem", "release_design", "release_moment", "release_step"]
 
 Array = NDArray[np.float64]
 WORD = 2.0**32
@@ -70,7 +70,9 @@ class Problem:
     noise_multiplier : float
         sigma n_S / C of each step.
     moment_multiplier : float, optional
-        Noise multiplier of the moment: standard deviation over half the sensitivity; None: no such release.
+        Noise multiplier of each moment: standard deviation over half the sensitivity; None: no such release.
+    design_bound : float, optional
+        B_x, bound of |(1, x')|; None: the features' second moment is not released.
     """
 
     records: Records
@@ -85,6 +87,7 @@ class Problem:
     draws_per_step: int
     steps: int
     moment_multiplier: float | None = None
+    design_bound: float | None = None
 
     def __repr__(self) -> str:
         return f"Problem(loss={self.loss.kernel!r}, records=...)"
@@ -161,17 +164,45 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
     grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
-    upper = np.triu_indices(L * d)
-    # half the sensitivity sqrt(2) (in units of L C^2), on the same grid
-    sigma = problem.moment_multiplier / math.sqrt(2.0)
-    scale = np.where(upper[0] == upper[1], sigma, sigma / math.sqrt(2.0))
-    z = reference.normals(keys.secret, problem.steps, len(scale))
-    noisy = grid[upper] + np.rint(z * scale * GRID).astype(np.int64)
-    unit = L * problem.clip**2 / (problem.n_blocks * problem.block_size * GRID)
-    moment = np.zeros((L * d, L * d))
-    moment[upper] = noisy * unit
-    moment = moment + np.triu(moment, 1).T
+    moment, sigma = _noisy_moment(grid, problem, keys, problem.steps, L * problem.clip**2)
     if loss.additive:  # scores theta - x where the release has -x: at the minimum the mean score is zero
         centre = theta.reshape(-1)
         moment = moment - np.outer(centre, centre)
-    return moment, np.full(L, sigma * unit * GRID)
+    return moment, np.full(L, sigma)
+
+
+def release_design(problem: Problem, keys: Keys) -> tuple[Array, float]:
+    """The second moment of the features, E[x x'] with the intercept's 1 among them, (m, m).
+
+    Sensitivity and noise as in :func:`release_moment`, with v = (1, x') and |v| <= ``design_bound``, clipped there.
+
+    Returns
+    -------
+    moment : (m, m) array
+        Over the n' participating records; not projected to be positive semidefinite.
+    noise : float
+        Standard deviation of the noise of a diagonal entry.
+    """
+    if problem.moment_multiplier is None or problem.design_bound is None:
+        raise ValueError("release_design: this problem has no budget for the features' moment")
+    m = problem.records.x.shape[1] + problem.intercept
+    draws = Draws(np.zeros((1, m)), np.zeros((1, problem.n_blocks + 1)), np.zeros((1, 2)))
+    grid = cpu.score_moments("linear", problem.intercept, problem.records, draws, problem.design_bound)
+    return _noisy_moment(grid, problem, keys, problem.steps + 1, problem.design_bound**2)
+
+
+def _noisy_moment(
+    grid: NDArray[np.int64], problem: Problem, keys: Keys, step: int, unit: float
+) -> tuple[Array, float]:
+    """Exact sums of v v' / |v|_max^2, perturbed, as a mean in units where |v|_max^2 = ``unit``; and its noise."""
+    assert problem.moment_multiplier is not None
+    upper = np.triu_indices(len(grid))
+    # half the sensitivity sqrt(2), on the same grid
+    sigma = problem.moment_multiplier / math.sqrt(2.0)
+    scale = np.where(upper[0] == upper[1], sigma, sigma / math.sqrt(2.0))
+    z = reference.normals(keys.secret, step, len(scale))
+    noisy = grid[upper] + np.rint(z * scale * GRID).astype(np.int64)
+    unit /= problem.n_blocks * problem.block_size
+    moment = np.zeros(grid.shape)
+    moment[upper] = noisy * (unit / GRID)
+    return moment + np.triu(moment, 1).T, sigma * unit

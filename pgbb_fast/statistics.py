@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast.curvature import Slope
+
 __all__ = ["Fit", "ReleaseStatistics"]
 
 Array = NDArray[np.float64]
@@ -63,11 +65,15 @@ class ReleaseStatistics:
         Subtracted from theta, for accuracy.
     n_blocks : int
         S.
+    design : Slope, optional
+        The released second moment of the features, if any.
     """
 
-    def __init__(self, rules: int, segments: int, middle: Array, n_blocks: int) -> None:
+    def __init__(
+        self, rules: int, segments: int, middle: Array, n_blocks: int, design: Slope | None = None
+    ) -> None:
         d = len(middle)
-        self.middle, self.n_blocks, self.d = middle, n_blocks, d
+        self.middle, self.n_blocks, self.d, self.design = middle, n_blocks, d, design
         size = d + n_blocks
         self.zz = np.zeros((rules, segments, size, size))
         self.zg = np.zeros((rules, segments, size, d))

@@ -31,6 +31,10 @@ def logistic(y: Array, eta: Array, scale: float, a: float, b: float) -> tuple[Ar
     return expit(eta) - y, np.zeros_like(y)
 
 
+def linear(y: Array, eta: Array, scale: float, a: float, b: float) -> tuple[Array, Array]:
+    return np.ones_like(y), np.zeros_like(y)
+
+
 def mean(theta: Array, x: Array) -> Array:
     return theta - x
 
@@ -45,6 +49,7 @@ REGRESSION_SLOPES: dict[str, RegressionSlope] = {
     "huber_concomitant": huber_concomitant,
     "huber_fixed": huber_fixed,
     "logistic": logistic,
+    "linear": linear,
 }
 LOCATION_SLOPES: dict[str, Callable[[Array, Array], Array]] = {"mean": mean, "exponential_mean": exponential_mean}
 WITH_SCALE = frozenset({"huber_concomitant"})

@@ -11,6 +11,7 @@ from pgbb_fast.kernels.scalar.arithmetic import fma
 from pgbb_fast.kernels.scalar.smooth import half_logistic, half_normal, within
 
 ZERO = 0.0
+ONE = 1.0
 HALF = 0.5
 
 
@@ -46,6 +47,11 @@ def logistic(y: float, eta: float, a: float, b: float, c: float) -> tuple[float,
     return half_logistic(eta) + (HALF - y), ZERO
 
 
+def linear(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
+    """The predictor itself as loss: 1.  Its gradient is x, so its second moment is that of the features."""
+    return ONE, ZERO
+
+
 def quantile_constants(scale: float, tau: float, h: float) -> tuple[float, float, float]:
     """(1/h, 1/2 - tau, 0)."""
     return 1.0 / h, 0.5 - tau, 0.0
@@ -72,6 +78,7 @@ CONSTANTS = {
     "huber_concomitant": huber_concomitant_constants,
     "huber_fixed": huber_fixed_constants,
     "logistic": no_constants,
+    "linear": no_constants,
     "mean": no_constants,
     "exponential_mean": no_constants,
 }

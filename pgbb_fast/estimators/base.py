@@ -45,7 +45,8 @@ class PrivateEstimator:
         noise: bench/results/generator_study.md).
     sampling_rate : float, optional
         q, the probability with which a record is in a step's minibatch.  By default a public rule of the budget and
-        the steps: the lowest rate at which subsampling is still at its best.
+        the steps: a rate at which subsampling is at its best, and at which (with a release of the score moment) a
+        record is visited some 300 times, so that minibatches add little to the variances.
     steps : int, optional
         T; by default 3,000, and 10,000 for a network trained on the noisy gradients.
     draws_per_step : int, optional
@@ -98,7 +99,7 @@ class PrivateEstimator:
         self.draws_per_step = (
             None if draws_per_step is None else check.integer(who, "draws_per_step", draws_per_step, 1)
         )
-        default_share = MOMENT_SHARE if self._explores else 0.0
+        default_share = MOMENT_SHARE * self._moments if self._explores else 0.0
         self.moment_share = check.real(who, "moment_share", default_share if moment_share is None else moment_share)
         if not 0.0 <= self.moment_share <= 0.5 or (self.moment_share > 0.0 and not self._explores):
             raise DomainError(f"{who}: moment_share must lie in [0, 0.5], and be 0 with an Optimiser as training")
@@ -127,6 +128,8 @@ class PrivateEstimator:
         """Number of rules fitted jointly."""
         return 1
 
+    _moments: ClassVar[int] = 1  # second moments that the moment_share is for
+
     def _mechanism(self, n: int) -> BlockedGaussian:
         """The mechanism that ``fit`` on n records will run, without its noise multiplier."""
         mechanism = BlockedGaussian(
@@ -141,7 +144,12 @@ class PrivateEstimator:
         )
         rate = self.sampling_rate
         if rate is None:
-            rate = suggested_rate(mechanism, budget_epsilon=self.epsilon, budget_delta=self.delta)
+            rate = suggested_rate(
+                mechanism,
+                budget_epsilon=self.epsilon,
+                budget_delta=self.delta,
+                with_moment=self.moment_share > 0.0,
+            )
         return replace(mechanism, sampling_rate=sampling_threshold(self._who, rate) / 2**32)
 
     def plan(self, n: int) -> PrivacyReport:
@@ -152,6 +160,7 @@ class PrivateEstimator:
             budget_epsilon=self.epsilon,
             budget_delta=self.delta,
             moment_share=self.moment_share,
+            moments=self._moments,
         )
 
     def _run(
@@ -166,6 +175,7 @@ class PrivateEstimator:
         to_natural: AffineMap,
         names: tuple[str, ...],
         on_step: OnStep | None,
+        design_bound: float | None = None,
     ) -> None:
         """Calibrate, partition, release; everything public first, then ``unit()`` checks and maps the records."""
         report = self.plan(n)
@@ -196,6 +206,7 @@ class PrivateEstimator:
             draws_per_step=mechanism.draws_per_step,
             steps=self.steps,
             moment_multiplier=None if report.moment is None else report.moment.noise_multiplier,
+            design_bound=None if report.moment is None else design_bound,
         )
         self._posterior = None
         self._posterior = fit_posterior(

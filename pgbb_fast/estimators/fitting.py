@@ -14,11 +14,10 @@ from pgbb_fast.noise_aware import (
     LocalPosterior,
     estimated_moment,
     estimated_response,
-    local_posterior,
+    local_posteriors,
     scores_posterior,
 )
 from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
-from pgbb_fast.pooling import pooled
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys, Problem, release_moment
 from pgbb_fast.statistics import ReleaseStatistics
@@ -51,23 +50,18 @@ def _explored(
 ) -> tuple[NoiseAwarePosterior, list[LocalPosterior], ReleaseStatistics]:
     """The noise-aware posterior, its local model of each rule, and the statistics of the releases."""
     statistics = explore(problem, box, keys, training, on_step)
-    rules = range(len(problem.loss.rules))
-    d = len(box)
-    first = pooled([local_posterior(statistics, problem, number, None) for number in rules])
+    first = local_posteriors(statistics, problem)
     if problem.moment_multiplier is None:
         moment, noise = estimated_moment(statistics, problem)
     else:
-        at = np.clip(np.stack([local.location for local in first]), box[:, 0], box[:, 1])
+        at = np.clip(np.stack([local.location(box) for local in first]), box[:, 0], box[:, 1])
         moment, noise = release_moment(problem, keys, at)
     scores = scores_posterior(moment, noise, problem, first)
-    blocks = [slice(number * d, (number + 1) * d) for number in rules]
-    local = pooled(
-        [local_posterior(statistics, problem, number, scores.moment[b, b]) for number, b in enumerate(blocks)]
-    )
+    local = local_posteriors(statistics, problem, scores.moment)
     posterior = NoiseAwarePosterior(
         local, scores, sampling_factor=problem.sampling_factor, box=box, rules=_known(problem), **common
     )
-    if not all(np.isfinite(part.hessian).all() for part in local):
+    if not all(np.isfinite(part.hessian.mean).all() for part in local):
         raise PgbbError("fit: the releases give no finite estimate; use more steps (the budget is spent)")
     return posterior, local, statistics
 

@@ -45,6 +45,7 @@ class PrivateRegressor(PrivateEstimator):
     """
 
     _scale: ClassVar[bool] = False
+    _moments = 2  # of the scores, and of the features
 
     def __init__(
         self,
@@ -122,6 +123,7 @@ class PrivateRegressor(PrivateEstimator):
             to_natural=design.to_natural(self._scale),
             names=design.theta_names(self._scale),
             on_step=on_step,
+            design_bound=design.feature_bound,
         )
         return self
 
