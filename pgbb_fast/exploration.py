@@ -13,7 +13,7 @@ scores by least squares (refinement.md).  The spread is chosen for that:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,9 +62,9 @@ class Exploration:
     last_rate: float = 0.004
     reach: float = 25.0
     curvature: float = 0.3
-    near_reach: float = 8.0
-    near_curvature: float = 0.15
-    slope_until: float = 0.3
+    near_reach: float = 5.0
+    near_curvature: float = 0.1
+    slope_until: float = 0.2
     memory: float = 0.8
 
 
@@ -101,10 +101,10 @@ def explore(
         n_blocks=S,
         with_moment=problem.moment_multiplier is not None,
     )
-    design = None
+    design: tuple[Slope, ...] = ()
     if problem.design_bound is not None:
         moment, error = release_design(problem, keys)
-        design = Slope(moment, np.eye(len(moment)), error**2)
+        design = (Slope(moment, np.eye(len(moment)), error**2),)
     statistics = ReleaseStatistics(L, segments, middle, S, design)
     searching = max(1, round(chosen.search * T))
     adam = _Search(np.tile(middle, (L, 1)), box, chosen, searching)
@@ -204,17 +204,23 @@ def _recent(statistics: ReleaseStatistics, rule: int, segment: int, memory: floa
     return statistics.fit(rule, np.where(age >= 0, memory**age, 0.0))
 
 
-def known_hessian(fit: Fit, noise: float, design: Slope | None) -> Hessian:
-    """H of a fit whose releases have noise variance ``noise``, drawn to the shape of the features' second moment."""
-    return combined(Slope(fit.hessian, fit.spread, noise), [] if design is None else [design])
+def known_hessian(fit: Fit, noise: float, others: Sequence[Slope], *, additive: bool) -> Hessian:
+    """H of a fit whose releases have noise variance ``noise``, drawn to the shape that ``others`` agree on.
+
+    The identity for an additive loss, whose gradient is theta plus a function of the record.
+    """
+    d = len(fit.centre)
+    if additive:
+        return Hessian(np.eye(d), np.eye(d), np.zeros((d, d)))
+    return combined(Slope(fit.hessian, fit.spread, noise), others)
 
 
 def _local_model(
-    fit: Fit, design: Slope | None, problem: Problem, box: Array, rule: int, reach: float, curvature: float
+    fit: Fit, design: Sequence[Slope], problem: Problem, box: Array, rule: int, reach: float, curvature: float
 ) -> Local:
     """A Newton step from the recent fit, and the displacements for the next segment: ``reach`` over the eigenvalue, at
     most ``curvature`` residual scales in all."""
-    hessian = known_hessian(fit, problem.noise**2, design)
+    hessian = known_hessian(fit, problem.noise**2, design, additive=problem.loss.additive)
     values, vectors = np.linalg.eigh(hessian.matrix)
     error = hessian.along(vectors)
     radius = (box[:, 1] - box[:, 0]) / 2.0

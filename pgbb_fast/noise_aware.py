@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.curvature import Hessian, Slope, combined
+from pgbb_fast.curvature import Hessian, Slope
 from pgbb_fast.exploration import known_hessian
 from pgbb_fast.releases import Problem
 from pgbb_fast.statistics import Fit, ReleaseStatistics
@@ -32,8 +32,9 @@ __all__ = [
 
 Array = NDArray[np.float64]
 BURN = 0.1  # share of the run before which releases are not used for the slope
-SETTLED = 0.15  # nor for the location
+SETTLED = 0.2  # nor for the location
 NEAR = 0.5  # segments whose centre is farther than so many residual scales in x'theta are not used
+ROOTS = 500  # draws of M: its law is estimated, and roots of large matrices take time
 PRIOR = 0.5  # relative standard deviation of M around the shape of H
 
 
@@ -149,6 +150,14 @@ class Scores:
         normal = normal + np.triu(normal, 1).transpose(0, 2, 1)
         return np.asarray(self.basis @ _root(self.mean + self.sd * normal))
 
+    def draw(self, size: int, rng: np.random.Generator) -> Array:
+        """(size, L d) draws R z of a stacked score, z normal, with at most ``ROOTS`` different R."""
+        roots = self.draw_roots(min(size, ROOTS), rng)
+        scores = rng.standard_normal((size, len(self.mean)))
+        for start, root in enumerate(roots):
+            scores[start :: len(roots)] = scores[start :: len(roots)] @ root.T
+        return scores
+
 
 def _root(matrix: Array) -> Array:
     """Square roots of the projections of symmetric matrices to the positive semidefinite cone."""
@@ -168,7 +177,7 @@ def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[A
     share = np.arange(len(counts)) / len(counts)
     weight, location = (((share >= since) & (counts > 0)).astype(np.float64) for since in (BURN, SETTLED))
     fit = statistics.fit(rule, weight, location=location)
-    hessian = known_hessian(fit, problem.noise**2, statistics.design).matrix
+    hessian = known_hessian(fit, problem.noise**2, statistics.design, additive=problem.loss.additive).matrix
     end = fit.centre - np.linalg.solve(hessian, fit.gradient)
     density = float(hessian[0, 0]) if problem.intercept else float(np.trace(hessian) / len(hessian))
     away = np.nan_to_num(statistics.centres(rule)) - end
@@ -190,20 +199,19 @@ def local_posteriors(
     """
     d, rules = statistics.d, range(len(problem.loss.rules))
     used = [_used(statistics, problem, rule) for rule in rules]
-    fits = [statistics.fit(rule, weight, location=location) for rule, (weight, location) in zip(rules, used, strict=True)]
+    fits = [statistics.fit(rule, weight, location=location) for rule, (weight, location) in enumerate(used)]
     omegas = [problem.noise**2 * np.eye(d) for _ in rules]
     if moment is not None:
         for rule, fit in enumerate(fits):
             here = slice(rule * d, (rule + 1) * d)
             root = _root(moment[None, here, here])[0]
             omegas[rule] += problem.minibatch_factor * (root @ root.T + _left_out(problem, fit))
-    slopes = [
-        Slope(fit.hessian, fit.spread, float(np.trace(omega)) / d) for fit, omega in zip(fits, omegas, strict=True)
-    ]
-    design = [] if statistics.design is None else [statistics.design]
+    noises = [float(np.trace(omega)) / d for omega in omegas]
+    slopes = [Slope(fit.hessian, fit.spread, noise) for fit, noise in zip(fits, noises, strict=True)]
     found = []
     for rule, fit in enumerate(fits):
-        hessian = combined(slopes[rule], design + slopes[:rule] + slopes[rule + 1 :])
+        others = [*statistics.design, *slopes[:rule], *slopes[rule + 1 :]]
+        hessian = known_hessian(fit, noises[rule], others, additive=problem.loss.additive)
         drift = _drift(statistics, rule, used[rule][1], hessian.matrix, omegas[rule])
         found.append(LocalPosterior(fit.centre, fit.gradient, hessian, omegas[rule], fit.count, drift))
     return found
@@ -253,20 +261,22 @@ def scores_posterior(moment: Array, noise: Array, problem: Problem, local: Seque
     ----------
     moment : (L d, L d) array
         Measurement of M, symmetric.
-    noise : (L,) array
-        Standard deviation of a diagonal entry of each rule's block (off-diagonal: over sqrt(2)).
+    noise : (L, L) array
+        Standard deviation of a diagonal entry of each block (off the diagonal of the whole: over sqrt(2)); inf where
+        a block was not measured.
     """
     L, d = len(local), len(local[0].centre)
     values, vectors = np.linalg.eigh(np.stack([part.hessian.matrix for part in local]))
     basis, whiten = np.zeros((L * d, L * d)), np.zeros((L * d, L * d))
-    error = np.empty(L * d)
+    scale = np.empty(L * d)
     for j in range(L):
         here = slice(j * d, (j + 1) * d)
         basis[here, here] = vectors[j] * np.sqrt(values[j])
         whiten[here, here] = (vectors[j] / np.sqrt(values[j])).T
-        error[here] = math.sqrt(noise[j]) / np.sqrt(values[j])
+        scale[here] = np.sqrt(values[j])
     measured = whiten @ moment @ whiten.T
-    measured_sd = np.outer(error, error) * np.where(np.eye(L * d, dtype=bool), 1.0, math.sqrt(0.5))
+    off = np.where(np.eye(L * d, dtype=bool), 1.0, math.sqrt(0.5))
+    measured_sd = np.kron(noise, np.ones((d, d))) / np.outer(scale, scale) * off
     level = np.empty(L)
     for j in range(L):
         diagonal, sd = (np.diag(a)[j * d : (j + 1) * d] for a in (measured, measured_sd))
@@ -277,23 +287,24 @@ def scores_posterior(moment: Array, noise: Array, problem: Problem, local: Seque
     tau = np.asarray(problem.loss.rules)
     low, high = np.minimum.outer(tau, tau), np.maximum.outer(tau, tau)
     rho = np.ones((1, 1)) if L == 1 else np.sqrt(low * (1.0 - high) / (high * (1.0 - low)))
-    scale = np.sqrt(np.outer(level, level))
-    prior = np.kron(rho * scale, np.eye(d))
-    prior_sd = PRIOR * np.kron(scale, np.ones((d, d)))
+    levels = np.sqrt(np.outer(level, level))
+    prior = np.kron(rho * levels, np.eye(d))
+    prior_sd = PRIOR * np.kron(levels, np.ones((d, d)))
     precision = 1.0 / prior_sd**2 + 1.0 / measured_sd**2
     mean = (prior / prior_sd**2 + measured / measured_sd**2) / precision
     return Scores(basis, mean, precision**-0.5)
 
 
 def estimated_moment(statistics: ReleaseStatistics, problem: Problem) -> tuple[Array, Array]:
-    """A measurement of M without a release of its own: blocks of :func:`score_moment`; between rules it says
-    zero, as precisely as within, which draws differences between rules towards independence."""
+    """A measurement of M without a release of its own: blocks of :func:`score_moment`, nothing between rules."""
     parts = [score_moment(statistics, problem, number) for number in range(len(problem.loss.rules))]
     L, d = len(parts), statistics.d
     moment = np.zeros((L * d, L * d))
     for j, (block, _) in enumerate(parts):
         moment[j * d : (j + 1) * d, j * d : (j + 1) * d] = block
-    return moment, np.array([error for _, error in parts])
+    noise = np.full((L, L), np.inf)
+    noise[np.diag_indices(L)] = [error for _, error in parts]
+    return moment, noise
 
 
 def score_moment(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[Array, float]:

@@ -62,9 +62,7 @@ class NoiseAwarePosterior(Posterior):
     def _draw_parts(self, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """theta_0 and the sampling deviation from it, each (size, L, d) in unit coordinates."""
         L, d = len(self._local), len(self._box)
-        normal = rng.standard_normal((size, L * d))
-        score = np.einsum("mij,mj->mi", self._scores.draw_roots(size, rng), normal).reshape(size, L, d)
-        score *= math.sqrt(self._factor)
+        score = math.sqrt(self._factor) * self._scores.draw(size, rng).reshape(size, L, d)
         location, deviation = np.empty((size, L, d)), np.empty((size, L, d))
         for j, local in enumerate(self._local):
             here = slice(j * d, (j + 1) * d)
@@ -145,8 +143,10 @@ class NoiseAwarePosterior(Posterior):
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
         local = [
             LocalPosterior(
-                **{name: arrays[f"{name}.{j}"] for name in ARRAYS},
+                centre=arrays[f"centre.{j}"],
+                gradient=arrays[f"gradient.{j}"],
                 hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in NORMAL_ARRAYS)),
+                omega=arrays[f"omega.{j}"],
                 **numbers,
             )
             for j, numbers in enumerate(settings["local"])

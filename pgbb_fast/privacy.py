@@ -108,7 +108,8 @@ def calibrate(
 
     ``moment_share`` is the share of the squared privacy parameter mu^2 (the budget seen as a Gaussian mechanism's) that
     goes to ``moments`` plain Gaussian releases of second moments, in equal parts: the noise of each is that of the
-    whole budget over sqrt(share / moments).  The steps then get the least noise with which the *composition* is within the budget.
+    whole budget over sqrt(share / moments).  The steps then get the least noise with which the *composition* is within
+    the budget.
     """
     multiplier = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
     moment = None
@@ -151,12 +152,13 @@ def _multiplier_beside(
 def suggested_rate(
     mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float, with_moment: bool
 ) -> float:
-    """The sampling rate at which the steps' noise multiplier is about ``LEAST_MULTIPLIER``, or more; public numbers only.
+    """The sampling rate at which the steps' noise multiplier is about ``LEAST_MULTIPLIER``, or more.  Public numbers.
 
     Above that rate the noise per record hardly depends on it (the central limit of composition); below it subsampling
     stops helping.  A low rate is cheap, and its minibatches tell about the scores' second moment: a run without a
     release of that moment needs them.  A run with one (``with_moment``) visits every record ``PASSES`` times, so that
-    minibatches add little to the variances.  ``mechanism.sampling_rate`` is where the accountant is asked for the slope.
+    minibatches add little to the variances.  ``mechanism.sampling_rate`` is where the accountant is asked for the
+    slope.
     """
     at = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
     least = float(mechanism.sampling_rate) * LEAST_MULTIPLIER / at

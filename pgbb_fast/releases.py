@@ -154,8 +154,8 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     -------
     moment : (L d, L d) array
         Estimate of E[v v'] over the n' participating records; not projected to be positive semidefinite.
-    noise : (L,) array
-        Standard deviation of the noise of a diagonal entry, the same for all rules.
+    noise : (L, L) array
+        Standard deviation of the noise of a diagonal entry, the same for all blocks.
     """
     if problem.moment_multiplier is None:
         raise ValueError("release_moment: this problem has no budget for the moment")
@@ -168,7 +168,7 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     if loss.additive:  # scores theta - x where the release has -x: at the minimum the mean score is zero
         centre = theta.reshape(-1)
         moment = moment - np.outer(centre, centre)
-    return moment, np.full(L, sigma)
+    return moment, np.full((L, L), sigma)
 
 
 def release_design(problem: Problem, keys: Keys) -> tuple[Array, float]:

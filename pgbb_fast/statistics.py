@@ -7,6 +7,7 @@ Post-processing of releases only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,15 +66,15 @@ class ReleaseStatistics:
         Subtracted from theta, for accuracy.
     n_blocks : int
         S.
-    design : Slope, optional
+    design : sequence of Slope
         The released second moment of the features, if any.
     """
 
     def __init__(
-        self, rules: int, segments: int, middle: Array, n_blocks: int, design: Slope | None = None
+        self, rules: int, segments: int, middle: Array, n_blocks: int, design: Sequence[Slope] = ()
     ) -> None:
         d = len(middle)
-        self.middle, self.n_blocks, self.d, self.design = middle, n_blocks, d, design
+        self.middle, self.n_blocks, self.d, self.design = middle, n_blocks, d, tuple(design)
         size = d + n_blocks
         self.zz = np.zeros((rules, segments, size, size))
         self.zg = np.zeros((rules, segments, size, d))

@@ -10,16 +10,18 @@ from scipy import stats
 
 from pgbb_fast import PrivateHuberRegressor, PrivateMean, losses, noise_aware, releases
 from pgbb_fast.blocks import dirichlet, gamma_star, partition
+from pgbb_fast.curvature import Hessian
 from pgbb_fast.estimators.base import ASK_RATE
 from pgbb_fast.exploration import Exploration, explore
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Records
-from pgbb_fast.noise_aware import LocalPosterior, Scores, local_posterior, scores_posterior
-from pgbb_fast.privacy import LEAST_MULTIPLIER, outward
-from pgbb_fast.releases import Keys, Problem, release_moment
+from pgbb_fast.noise_aware import LocalPosterior, Scores, local_posteriors, scores_posterior
+from pgbb_fast.privacy import LEAST_MULTIPLIER, PASSES, outward
+from pgbb_fast.releases import Keys, Problem, release_design, release_moment
 from pgbb_fast.statistics import ReleaseStatistics
 
 S = 6
+WIDE = np.array([[-1e4, 1e4]] * 2)
 
 
 def problem(n: int = 600, seed: int = 0, loss: losses.Loss | None = None, **changes) -> Problem:
@@ -152,11 +154,43 @@ def test_moment_noise_has_the_stated_variance():
     for seed in range(200):
         moment, sd = release_moment(noisy, Keys.fresh(seed), theta)
         error = moment - base
-        total += float((error**2).sum()) / sd[0] ** 2  # the norm counts off-diagonal entries twice
+        total += float((error**2).sum()) / sd[0, 0] ** 2  # the norm counts off-diagonal entries twice
         count += 6 * 7 // 2
     assert stats.chi2.ppf(5e-7, count) < total < stats.chi2.isf(5e-7, count)
     # half the sensitivity is sqrt(2) L C^2 / 2, over n'
-    assert sd[0] == pytest.approx(2.5 * 2 * 1.5**2 / math.sqrt(2) / 60, rel=1e-12)
+    assert np.allclose(sd, 2.5 * 2 * 1.5**2 / math.sqrt(2) / 60, rtol=1e-12, atol=0)
+
+
+def test_the_features_moment_is_that_of_the_records_that_take_part():
+    """Without noise: exact to the grid, half a unit of 2^-32 (and the safety 2^-20) for each record."""
+    case = problem(605, moment_multiplier=0.0, design_bound=math.sqrt(3.0), block_size=100)
+    moment, noise = release_design(case, Keys.fresh(0))
+    part = case.records.block < S
+    v = np.column_stack([np.ones(605), case.records.x.astype(np.float64)])[part]
+    assert part.sum() == 600
+    assert np.allclose(moment, v.T @ v / 600, rtol=0, atol=3.0 * (2.0**-20 + 2.0**-32))
+    assert noise == 0.0
+
+
+def test_the_features_moment_has_noise_of_its_own():
+    """Isotropic in the Frobenius norm with the stated size, and independent of the score moment's: chi-square and
+    normal bounds with false alarm 1e-6 each, seeds fixed."""
+    loss = losses.smoothed_quantile([0.4], 0.1)
+    settings = {"design_bound": math.sqrt(3.0), "loss": loss}
+    quiet, noisy = problem(60, moment_multiplier=0.0, **settings), problem(60, moment_multiplier=2.5, **settings)
+    theta = np.zeros((1, 3))
+    base = release_design(quiet, Keys.fresh(0))[0], release_moment(quiet, Keys.fresh(0), theta)[0]
+    total, product, count = 0.0, 0.0, 0
+    for seed in range(200):
+        moment, sd = release_design(noisy, Keys.fresh(seed))
+        scores, scores_sd = release_moment(noisy, Keys.fresh(seed), theta)
+        error = (moment - base[0]) / sd
+        total += float((error**2).sum())
+        product += float((error * (scores - base[1])).sum() / scores_sd[0, 0])
+        count += 6
+    assert stats.chi2.ppf(5e-7, count) < total < stats.chi2.isf(5e-7, count)
+    assert abs(product) < 4.9 * math.sqrt(count)
+    assert sd == pytest.approx(2.5 * 3.0 / math.sqrt(2) / 60, rel=1e-12)
 
 
 def test_sampling_factor_is_the_blocked_bootstraps_variance():
@@ -192,28 +226,35 @@ def test_draws_of_the_moment_have_the_stated_law():
     assert (np.abs(inner.var(axis=0) / sd**2 - 1) < 5 * math.sqrt(2 / 40_000)).all()
 
 
+def test_scores_are_drawn_with_their_second_moment():
+    """M known: covariance over 40,000 draws within 5 standard errors, whatever the number of different roots."""
+    moment = np.array([[4.0, 0.5], [0.5, 3.0]])
+    draws = Scores(np.eye(2), moment, np.zeros((2, 2))).draw(40_000, np.random.default_rng(4))
+    scale = np.sqrt(np.outer(np.diag(moment), np.diag(moment)))
+    assert (np.abs(draws.T @ draws / 40_000 - moment) < 5 * scale * math.sqrt(2 / 40_000)).all()
+
+
 def _local(hessian: np.ndarray, omega: float = 0.0, spread: float = 0.0, count: float = 100.0) -> LocalPosterior:
     d = len(hessian)
-    zero, identity = np.zeros(d), np.eye(d)
-    spread_matrix, noise = (spread + 1e-18) * identity, (omega + 1e-18) * identity
-    return LocalPosterior(zero, zero, hessian, spread_matrix, noise, count, 1.0, 100.0, 1.0)
+    known = Hessian(np.linalg.cholesky(hessian), np.eye(d), np.full((d, d), spread))
+    return LocalPosterior(np.zeros(d), np.zeros(d), known, (omega + 1e-18) * np.eye(d), count, 1.0)
 
 
 def test_a_precise_measurement_of_the_moment_is_kept_and_a_useless_one_gives_the_prior():
     hessian = np.array([[2.0, 0.4], [0.4, 0.5]])
     moment = np.array([[0.3, 0.1], [0.1, 0.2]])
     case = problem()
-    kept = scores_posterior(moment, np.array([1e-9]), case, [_local(hessian)])
+    kept = scores_posterior(moment, np.array([[1e-9]]), case, [_local(hessian)])
     assert np.allclose(kept.moment, moment, rtol=1e-6, atol=0)
     # with noise far above M in every direction the shape is H's, and each variance is as uncertain as the prior says
-    vague = scores_posterior(moment, np.array([50.0]), case, [_local(hessian)])
+    vague = scores_posterior(moment, np.array([[50.0]]), case, [_local(hessian)])
     assert np.allclose(vague.moment / hessian, (vague.moment / hessian)[0, 0], rtol=0.05, atol=0)
 
 
 def test_moment_posterior_is_conjugate():
     """One coordinate: normal prior and measurement give the precision-weighted mean (closed form)."""
     case = problem()
-    got = scores_posterior(np.array([[2.0]]), np.array([0.5]), case, [_local(np.array([[4.0]]))])
+    got = scores_posterior(np.array([[2.0]]), np.array([[0.5]]), case, [_local(np.array([[4.0]]))])
     measured, error = 0.5, 0.125
     prior = measured  # with a single coordinate the level is the measurement itself
     prior_sd = noise_aware.PRIOR * prior
@@ -225,20 +266,37 @@ def test_location_draws_have_the_privacy_covariance():
     """H known: theta_0's draws have covariance H^-1 Omega H^-1 / count; 20,000 draws, 5 standard errors."""
     hessian = np.array([[2.0, 0.4], [0.4, 0.5]])
     local = _local(hessian, omega=0.3, count=50.0)
-    location, inverse = local.draw(20_000, np.random.default_rng(5))
+    score = np.tile([0.2, -0.1], (20_000, 1))
+    location, deviation = local.draw(20_000, np.random.default_rng(5), WIDE, score, np.zeros((2, 2)))
     truth = np.linalg.inv(hessian) @ (0.3 * np.eye(2)) @ np.linalg.inv(hessian) / 50
-    assert np.allclose(local.privacy_covariance, truth, rtol=1e-9, atol=0)
-    assert np.allclose(inverse, np.linalg.inv(hessian), rtol=1e-6, atol=0)
+    # a prior as wide as the box, 1e4, weighs 1e-10 of the releases
+    assert np.allclose(deviation, np.linalg.solve(hessian, [0.2, -0.1]), rtol=1e-6, atol=0)
     error = np.abs(np.cov(location.T) - truth) / np.sqrt(np.outer(np.diag(truth), np.diag(truth)))
     assert error.max() < 5 * math.sqrt(2 / 20_000)
 
 
-def test_draws_of_an_uncertain_hessian_stay_within_their_factor():
-    local = _local(np.eye(2), omega=1.0, spread=4.0)
-    _, inverse = local.draw(2_000, np.random.default_rng(6))
-    values = np.linalg.eigvalsh(inverse)
-    assert values.min() >= 1 / noise_aware.RELATIVE - 1e-9
-    assert values.max() <= noise_aware.RELATIVE + 1e-9
+def test_a_direction_without_curvature_keeps_the_prior():
+    """One eigenvalue is nothing, the other large: theta has the box's spread along the first, the releases' along the
+    second; 20,000 draws, 5 standard errors."""
+    local = _local(np.diag([1e-8, 2.0]), omega=0.3, count=50.0)
+    box = np.array([[-1.0, 3.0], [-2.0, 2.0]])
+    location, _ = local.draw(20_000, np.random.default_rng(6), box, np.zeros((20_000, 2)), np.zeros((2, 2)))
+    sd = np.array([2.0, math.sqrt(0.3 / 50) / 2.0])
+    assert np.abs(location.mean(axis=0) - [1.0, 0.0] - 0.0).max() < 5 * sd.max() / math.sqrt(20_000)
+    assert np.abs(location.std(axis=0) / sd - 1).max() < 5 / math.sqrt(40_000) + 1e-3
+    assert np.allclose(local.location(box), [1.0, 0.0], rtol=0, atol=1e-3)
+
+
+def test_between_rules_that_were_not_measured_together_the_prior_speaks():
+    """moment_share = 0 measures each rule alone: differences between levels keep the correlation of a correct model."""
+    case = problem(loss=losses.smoothed_quantile([0.25, 0.5], 0.1))
+    H = np.array([[2.0, 0.4], [0.4, 0.5]])
+    blocks = np.zeros((4, 4))
+    blocks[:2, :2], blocks[2:, 2:] = 0.1 * H, 0.15 * H
+    noise = np.array([[1e-9, np.inf], [np.inf, 1e-9]])
+    found = scores_posterior(blocks, noise, case, [_local(H), _local(H)]).moment
+    correlation = math.sqrt(0.25 * 0.5 / (0.5 * 0.75))
+    assert np.allclose(found[:2, 2:], correlation * math.sqrt(0.1 * 0.15) * H, rtol=1e-6, atol=0)
 
 
 def test_exploration_sees_the_releases_only(monkeypatch):
@@ -282,7 +340,7 @@ def test_location_of_a_quadratic_loss_is_the_mean_and_its_error_is_the_stated_on
             loss=losses.mean(), intercept=False, records=records, noise_multiplier=6.0, steps=200, moment_multiplier=1.0
         )
         statistics = explore(case, box, Keys.fresh(seed))
-        local = local_posterior(statistics, case, 0, np.cov(x.T))
+        local = local_posteriors(statistics, case, np.cov(x.T))[0]
         error = local.centre - local.gradient - x.mean(axis=0)
         total += float(error @ np.linalg.solve(local.omega / local.count, error))
     assert stats.chi2.ppf(5e-7, 300) < total < stats.chi2.isf(5e-7, 300)
@@ -330,8 +388,10 @@ def test_the_moments_share_is_composed_and_the_rate_is_a_public_rule():
     free = alone.plan(10_000)
     # a share s of mu^2 leaves 1 - s: noise grows by about 1 / sqrt(1 - s)
     ratio = report.mechanism.noise_multiplier / free.mechanism.noise_multiplier
-    assert 1.0 < ratio < 1.02 / math.sqrt(0.95)
+    assert 1.0 < ratio < 1.02 / math.sqrt(0.9) * report.mechanism.sampling_rate / free.mechanism.sampling_rate
     assert free.moment is None
+    assert report.moment.steps == 2  # of the scores, and of the features
+    assert report.mechanism.sampling_rate == pytest.approx(PASSES / model.steps, rel=1e-6)
     assert abs(free.mechanism.noise_multiplier / LEAST_MULTIPLIER - 1) < 0.1
     assert free.mechanism.sampling_rate < ASK_RATE
 

@@ -136,7 +136,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
     tau : float or sequence of float
         Quantile level(s), each in (0, 1).  One budget pays for all of them (method.md section 5).
     bandwidth : float, optional
-        Bandwidth h of the smoothing, in units of y.  By default a quarter of half the range of y times
+        Bandwidth h of the smoothing, in units of y.  By default a sixteenth of half the range of y times
         ((p + 1 + log n) / n)^0.4, the rate of Tan, Wang and Zhou (2022); it depends on public numbers only.
     kernel : {"gaussian", "logistic"}
         Smoothing kernel.
@@ -174,7 +174,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
     def _loss(self, n: int, p: int) -> Loss:
         low, high = self.y_bounds
         radius = (high - low) / 2 if self.fit_intercept else max(abs(low), abs(high))
-        default = 0.25 * min(1.0, (p + 1 + math.log(n)) / n) ** 0.4
+        default = 0.0625 * min(1.0, (p + 1 + math.log(n)) / n) ** 0.4
         h = default if self.bandwidth is None else self.bandwidth / radius
         return smoothed_quantile(self.tau, h, self.kernel)
 
