@@ -15,6 +15,7 @@ from pgbb_fast.baselines.curvature import known_curvature, release_curvature
 from pgbb_fast.baselines.report import GaussianReport, calibrated, share_multiplier
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
 from pgbb_fast.estimators.base import PrivateEstimator
+from pgbb_fast.estimators.location import PrivateMean
 from pgbb_fast.losses import Loss
 from pgbb_fast.privacy import ADJACENCY
 from pgbb_fast.releases import Keys, Problem, release_moment, release_step
@@ -23,6 +24,7 @@ __all__ = ["NoisyNewton"]
 
 Array = NDArray[np.float64]
 FINAL_GRADIENT, FINAL_HESSIAN, MOMENT = 0.55, 0.2, 0.05     # shares of mu^2; the rest goes to the steps before
+EARLY = 0.1         # share of the steps before, where curvatures are public
 WIDEST = 0.5        # bandwidth of a smoothed quantile at the first step, in unit coordinates
 DRAWS = 10_000
 LEAST_STEPS = 5
@@ -52,8 +54,8 @@ class NoisyNewton(ModelBaseline):
     Avella-Medina, Bradshaw and Loh (2023, Annals of Statistics 51(5)), "Differentially private inference via noisy
     optimization": gradients and Hessians of the whole sample with Gaussian noise, the scores' second moment likewise,
     and a covariance H^-1 (M / n + sigma_g^2 I) H^-1 that counts the last gradient's noise.  Ours: one budget mu^2 is
-    divided so that most goes to the last gradient, which alone decides the result's noise; a scale first follows its own
-    fixed-point equation; a quantile's bandwidth comes down by halves.
+    divided so that most goes to the last gradient, which alone decides the result's noise; a scale first follows its
+    own fixed-point equation; a quantile's bandwidth comes down by halves.
 
     Parameters
     ----------
@@ -70,12 +72,16 @@ class NoisyNewton(ModelBaseline):
         super().__init__(model)
         self.steps = check.integer(self._who, "steps", steps, LEAST_STEPS, 1000)
 
-    def _shares(self, rules: int) -> tuple[float, ...]:
-        """For each rule: T gradients, T Hessians, one moment."""
-        early = (1.0 - FINAL_GRADIENT - FINAL_HESSIAN - MOMENT) / (2 * (self.steps - 1))
-        first = [early] * (self.steps - 1)
-        one = [*first, FINAL_GRADIENT, *first, FINAL_HESSIAN, MOMENT]
-        return tuple(share / rules for _ in range(rules) for share in one)
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        """For each rule: T gradients, T Hessians (unless they are public, as for a mean), one moment."""
+        before = self.steps - 1
+        if isinstance(self.model, PrivateMean):
+            one = [*[EARLY / before] * before, 1.0 - EARLY - MOMENT, MOMENT]
+        else:
+            first = [(1.0 - FINAL_GRADIENT - FINAL_HESSIAN - MOMENT) / (2 * before)] * before
+            one = [*first, FINAL_GRADIENT, *first, FINAL_HESSIAN, MOMENT]
+        return tuple(share / self.model._rules for _ in range(self.model._rules) for share in one)
 
     def plan(self, n: int) -> GaussianReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""
@@ -91,7 +97,7 @@ class NoisyNewton(ModelBaseline):
             n,
             mechanism,
             "noisy gradients, Hessians and score moments (Newton)",
-            self._shares(self.model._rules),
+            self._shares,
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -115,7 +121,8 @@ class NoisyNewton(ModelBaseline):
         """Location and covariance of one rule, unit coordinates."""
         T, loss = self.steps, target.loss
         one = _single(target, number)
-        base = number * (2 * T + 1)         # of this rule's releases, in the shares and in the random stream
+        size = len(report.shares) // len(loss.rules)
+        base = number * size        # of this rule's releases, in the shares and in the random stream
 
         def multiplier(release: int) -> float:
             return share_multiplier(report.mechanism, report.shares, base + release)
@@ -139,9 +146,9 @@ class NoisyNewton(ModelBaseline):
             noise = here.noise
             theta = np.clip(_moved(theta, gradient, hessian, loss, joint=step >= T - JOINT_STEPS), low, high)
         last = replace(
-            problem, loss=one.loss, clip=one.clip, steps=base + 2 * T, moment_multiplier=multiplier(2 * T)
+            problem, loss=one.loss, clip=one.clip, steps=base + size - 1, moment_multiplier=multiplier(size - 1)
         )
-        moment, error = release_moment(last, keys, theta[None, :])
+        moment, _ = release_moment(last, keys, theta[None, :])
         middle = _positive(moment, 0.0) / target.n + noise**2 * np.eye(len(theta))
         inverse = np.linalg.inv(hessian)
         return theta, inverse @ middle @ inverse
