@@ -20,7 +20,8 @@ __all__ = ["LOSSES", "Parts", "minimise", "ridge"]
 
 Array = NDArray[np.float64]
 MOST_STEPS, MOST_HALVINGS = 200, 40
-TOLERANCE = 1e-10
+TOLERANCE = 1e-10           # of the gradient
+MOST_LAST_STEP = 1e-6       # of eta: a loss that falls for ever has small gradients too
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def minimise(
         value, gradient, hessian = state
         step = _newton_step(gradient, hessian)
         fall = np.einsum("bd,bd->b", gradient, step)
-        going = np.abs(gradient / size).max(axis=1) > TOLERANCE
+        going = (np.abs(gradient / size).max(axis=1) > TOLERANCE) | (np.abs(step * size).max(axis=1) > MOST_LAST_STEP)
         going &= fall > 1e-17 * np.abs(value)
         if not going.all():
             active, value, step, fall = active[going], value[going], step[going], fall[going]
@@ -169,7 +170,7 @@ def _evaluate(
 def _newton_step(gradient: Array, hessian: Array) -> Array:
     """H^-1 g with eigenvalues lifted to 1e-9 of the largest: a direction of descent whatever the curvature."""
     values, vectors = np.linalg.eigh(hessian)
-    floor = np.maximum(1e-9 * values[:, -1:], 1e-12)
+    floor = np.maximum(1e-9 * values[:, -1:], 1e-300)
     along = np.einsum("bij,bi->bj", vectors, gradient) / np.maximum(values, floor)
     return np.asarray(np.einsum("bij,bj->bi", vectors, along))
 
