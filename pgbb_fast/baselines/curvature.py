@@ -69,7 +69,9 @@ def root_bound(loss: Loss, feature_bound: float, theta: Array) -> float:
         return float((square + first**2) / theta[-1])
     if loss.kernel == "quantile_gaussian":
         return square * NORMAL_PEAK / second
-    return {"huber_fixed": square, "quantile_logistic": square / (4.0 * second), "logistic": square / 4.0}[loss.kernel]
+    if loss.kernel == "quantile_logistic":
+        return square / (4.0 * second)
+    return {"huber_fixed": square, "logistic": square / 4.0}[loss.kernel]
 
 
 def release_curvature(

@@ -113,9 +113,11 @@ def minimise(
     state = _evaluate(parts, design, y, weights, theta, penalty)
     size = np.maximum(np.abs(design).max(axis=0, initial=1e-300), 1e-300)
     size = np.append(size, 1.0) if parts.has_scale else size
+    reach = 10.0 * (1.0 + float(np.abs(y).max()))       # of one step in eta, where the curvature is next to nothing
     for _ in range(MOST_STEPS):
         value, gradient, hessian = state
         step = _newton_step(gradient, hessian)
+        step /= np.maximum(np.abs(step * size).max(axis=1, keepdims=True) / reach, 1.0)
         fall = np.einsum("bd,bd->b", gradient, step)
         going = (np.abs(gradient / size).max(axis=1) > TOLERANCE) | (np.abs(step * size).max(axis=1) > MOST_LAST_STEP)
         going &= fall > 1e-17 * np.abs(value)
