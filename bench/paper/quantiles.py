@@ -20,7 +20,7 @@ KEY = ("method", "source", "epsilon", "run", "tau", "name")
 VALUES = ("mean", "low", "high", "sd", "exact", "se", "seconds")
 DRAWS = 4000
 SHOWN_RUNS = 3      # of figure 5
-BANDWIDTHS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)     # over the spread of y: the exact fit by continuation
+BANDWIDTHS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)     # over the spread of y
 
 
 def rows(run: Run) -> Rows:
@@ -31,8 +31,8 @@ def rows(run: Run) -> Rows:
 def exact_fits(source: Source, X: Array, y: Array) -> dict[float, tuple[Array, Array]]:
     """Non-private coefficients and standard errors at the grid's levels; kept in a file, since they take a while.
 
-    The check loss smoothed over 1% of the spread of y: off by a small part of a standard error, without the ties that
-    make quantile solutions of rounded outcomes non-unique.
+    By continuation down to the check loss smoothed over 0.1% of the spread of y: within .15 standard errors of the
+    linear programme's solutions in ../shared/data, which ties of rounded outcomes make non-unique.
     """
     path = QUICK / f"exact_{source.name}.json"
     if path.exists():
