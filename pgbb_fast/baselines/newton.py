@@ -57,6 +57,10 @@ class NoisyNewton(ModelBaseline):
     divided so that most goes to the last gradient, which alone decides the result's noise; a scale first follows its
     own fixed-point equation; a quantile's bandwidth comes down by halves.
 
+    Where the noise of the Hessian hides the curvature in some direction (several levels, many or nearly collinear
+    features, a small budget) its eigenvalue is lifted to twice the noise: steps stay finite, but the estimate then
+    moves too little in that direction and the intervals are too narrow.
+
     Parameters
     ----------
     model : PrivateEstimator

@@ -27,7 +27,7 @@ from pgbb_fast.baselines.solvers import huber_scale, minimise, quantile
 from pgbb_fast.errors import DataError, DomainError, NotFittedError
 from pgbb_fast.estimators import records
 from pgbb_fast.kernels import reference
-from pgbb_fast.losses import huber, logistic, smoothed_quantile
+from pgbb_fast.losses import huber, huber_fixed_scale, logistic, smoothed_quantile
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys, Problem, Records
 
@@ -415,3 +415,14 @@ def test_the_exponential_family_needs_a_lower_bound_of_zero():
     method = NoisyGibbsMean(epsilon=1.0, delta=1e-5, x_bounds=[(1, 2)], family="exponential")
     with pytest.raises(DomainError, match="exponential"):
         method.fit(np.ones((10, 1)))
+
+
+def test_a_loss_of_unknown_unit_is_refused():
+    class Fixed(PrivateHuberRegressor):
+        _scale = False
+
+        def _loss(self, n, p):
+            return huber_fixed_scale(0.5)
+
+    with pytest.raises(DomainError, match="unit"):
+        DPSGLD(Fixed(epsilon=1.0, delta=1e-5, **PUBLIC), steps=10).fit(*data(50))
