@@ -152,10 +152,15 @@ def figure(path: Path, width: float, height: float, rows: int, columns: int) -> 
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib import ticker
 
     fig, axes = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)
 
     def save() -> None:
+        for axis in [line for ax in axes.flat for line in (ax.xaxis, ax.yaxis) if line.get_scale() == "log"]:
+            axis.set_major_locator(ticker.LogLocator(subs=(1.0, 3.0)))
+            axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+            axis.set_minor_formatter(ticker.NullFormatter())
         fig.tight_layout()
         path.parent.mkdir(parents=True, exist_ok=True)
         fig.savefig(path, dpi=110)
