@@ -88,7 +88,7 @@ def plan(
     feature_sd: float = UNIFORM,
     n_blocks: int = 20,
     steps: int = 3_000,
-    moment_share: float = 0.05,
+    moment_share: float = 0.1,
     level: float = 0.95,
 ) -> Plan:
     """Predict the noise-aware interval of one slope.
@@ -142,7 +142,7 @@ def plan(
     budget = {"budget_epsilon": check.positive(who, "epsilon", epsilon), "budget_delta": delta}
     rate = suggested_rate(mechanism, with_moment=moment_share > 0.0, **budget)
     exact: Loss = huber() if loss == "huber" else smoothed_quantile([tau], 1.0)
-    report = calibrate(replace(mechanism, sampling_rate=rate), moment_share=moment_share, **budget)
+    report = calibrate(replace(mechanism, sampling_rate=rate), moment_share=moment_share, moments=2, **budget)
     multiplier = report.mechanism.noise_multiplier
     assert multiplier is not None
     noise = multiplier * exact.gradient_bound(math.sqrt(p + 1.0)) / (n // n_blocks * report.mechanism.sampling_rate)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError, MissingExtraError
-from pgbb_fast.privacy import PrivacyReport, outward
+from pgbb_fast.privacy import Account, PrivacyReport, outward
 
 __all__ = ["AffineMap", "Posterior", "Row", "Summary"]
 
@@ -89,7 +89,7 @@ class Posterior(ABC):
         Names of the d coordinates of theta.
     rules : tuple of float
         The rules fitted (quantile levels); empty when the loss has no index.
-    privacy : PrivacyReport
+    privacy : Account
         What the releases spent.
     """
 
@@ -101,7 +101,7 @@ class Posterior(ABC):
         Posterior._kinds[cls.kind] = cls
 
     def __init__(
-        self, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: PrivacyReport
+        self, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: Account
     ) -> None:
         self.rules, self.names, self.privacy = tuple(rules), tuple(names), privacy
         self._to_natural = to_natural
@@ -122,6 +122,11 @@ class Posterior(ABC):
     @abstractmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Posterior:
         """Inverse of :meth:`_saved`; ``common`` are the arguments of ``Posterior.__init__``."""
+
+    @classmethod
+    def _account(cls, values: dict[str, Any]) -> Account:
+        """The account that :meth:`save` wrote."""
+        return PrivacyReport.from_dict(values)
 
     def _parts(self) -> tuple[Array, Array] | None:
         """Sampling and privacy variances in natural units, each (L or 1, d), where known."""
@@ -250,7 +255,7 @@ class Posterior(ABC):
                 "rules": saved["rules"],
                 "names": saved["names"],
                 "to_natural": AffineMap(*(np.asarray(saved["to_natural"][key]) for key in ("matrix", "offset"))),
-                "privacy": PrivacyReport.from_dict(saved["privacy"]),
+                "privacy": _kind(saved["kind"])._account(saved["privacy"]),
             }
             arrays = load_file(str(path / "posterior.safetensors"))
             return _kind(saved["kind"])._restored(arrays, saved["settings"], common)
@@ -267,6 +272,10 @@ def _kind(name: str) -> type[Posterior]:
     """The class of a saved posterior; imports the generator's (and torch) only when it is one."""
     import importlib
 
-    home = {"noise-aware": "noise_aware_posterior", "generator": "generator_posterior"}[name]
+    home = {
+        "noise-aware": "noise_aware_posterior",
+        "generator": "generator_posterior",
+        "sampled": "baselines.posterior",
+    }[name]
     importlib.import_module(f"pgbb_fast.{home}")
     return Posterior._kinds[name]

@@ -6,12 +6,21 @@ import math
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
 
-__all__ = ["ADJACENCY", "PrivacyReport", "calibrate", "outward", "sampling_threshold", "spent", "suggested_rate"]
+__all__ = [
+    "ADJACENCY",
+    "Account",
+    "PrivacyReport",
+    "calibrate",
+    "outward",
+    "sampling_threshold",
+    "spent",
+    "suggested_rate",
+]
 
 ADJACENCY: Literal["replace-one"] = "replace-one"
 WORD = 2**32
@@ -32,6 +41,24 @@ def sampling_threshold(who: str, rate: float) -> int:
     if threshold < 1:
         raise DomainError(f"{who}: sampling_rate must be at least 2^-32, got {rate!r}")
     return threshold
+
+
+class Account(Protocol):
+    """What every posterior can say about what was spent on it."""
+
+    @property
+    def epsilon(self) -> float:
+        """Upper bound of epsilon at ``delta``; infinite where there is no guarantee."""
+
+    @property
+    def delta(self) -> float:
+        """The delta of the guarantee."""
+
+    def statement(self) -> str:
+        """The guarantee, or that there is none, in a sentence."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
 
 
 @dataclass(frozen=True)

@@ -159,8 +159,7 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     """
     if problem.moment_multiplier is None:
         raise ValueError("release_moment: this problem has no budget for the moment")
-    L, d = theta.shape
-    loss = problem.loss
+    L, loss = len(theta), problem.loss
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
     grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
