@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError, MissingExtraError
-from pgbb_fast.privacy import PrivacyReport, outward
+from pgbb_fast.privacy import PrivacyReport, Report, outward
 
 __all__ = ["AffineMap", "Posterior", "Row", "Summary"]
 
@@ -89,19 +89,20 @@ class Posterior(ABC):
         Names of the d coordinates of theta.
     rules : tuple of float
         The rules fitted (quantile levels); empty when the loss has no index.
-    privacy : PrivacyReport
+    privacy : PrivacyReport, or another method's report
         What the releases spent.
     """
 
     kind: ClassVar[str]
     _kinds: ClassVar[dict[str, type[Posterior]]] = {}
+    _report: ClassVar[Any] = PrivacyReport  # class of ``privacy``
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         Posterior._kinds[cls.kind] = cls
 
     def __init__(
-        self, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: PrivacyReport
+        self, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: Report
     ) -> None:
         self.rules, self.names, self.privacy = tuple(rules), tuple(names), privacy
         self._to_natural = to_natural
@@ -250,7 +251,7 @@ class Posterior(ABC):
                 "rules": saved["rules"],
                 "names": saved["names"],
                 "to_natural": AffineMap(*(np.asarray(saved["to_natural"][key]) for key in ("matrix", "offset"))),
-                "privacy": PrivacyReport.from_dict(saved["privacy"]),
+                "privacy": _kind(saved["kind"])._report.from_dict(saved["privacy"]),
             }
             arrays = load_file(str(path / "posterior.safetensors"))
             return _kind(saved["kind"])._restored(arrays, saved["settings"], common)
@@ -267,6 +268,12 @@ def _kind(name: str) -> type[Posterior]:
     """The class of a saved posterior; imports the generator's (and torch) only when it is one."""
     import importlib
 
-    home = {"noise-aware": "noise_aware_posterior", "generator": "generator_posterior"}[name]
+    home = {
+        "noise-aware": "noise_aware_posterior",
+        "generator": "generator_posterior",
+        "bootstrap": "bootstrap.posterior",
+        "deconvolved": "bootstrap.deconvolution",
+        "little-bootstraps": "bootstrap.little",
+    }[name]
     importlib.import_module(f"pgbb_fast.{home}")
     return Posterior._kinds[name]

@@ -6,12 +6,21 @@ import math
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
 
-__all__ = ["ADJACENCY", "PrivacyReport", "calibrate", "outward", "sampling_threshold", "spent", "suggested_rate"]
+__all__ = [
+    "ADJACENCY",
+    "PrivacyReport",
+    "Report",
+    "calibrate",
+    "outward",
+    "sampling_threshold",
+    "spent",
+    "suggested_rate",
+]
 
 ADJACENCY: Literal["replace-one"] = "replace-one"
 WORD = 2**32
@@ -31,6 +40,23 @@ def sampling_threshold(who: str, rate: float) -> int:
     if threshold < 1:
         raise DomainError(f"{who}: sampling_rate must be at least 2^-32, got {rate!r}")
     return threshold
+
+
+class Report(Protocol):
+    """What every report of what was spent has: a guarantee, its adjacency, a sentence, and a form for JSON."""
+
+    @property
+    def epsilon(self) -> float: ...
+
+    @property
+    def delta(self) -> float: ...
+
+    @property
+    def adjacency(self) -> str: ...
+
+    def statement(self) -> str: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)

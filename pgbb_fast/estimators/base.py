@@ -120,7 +120,9 @@ class PrivateEstimator:
     @property
     def privacy_(self) -> PrivacyReport:
         """What was spent, on what, under which adjacency."""
-        return self.posterior_.privacy
+        report = self.posterior_.privacy
+        assert isinstance(report, PrivacyReport)
+        return report
 
     @property
     def _rules(self) -> int:
