@@ -32,8 +32,8 @@ __all__ = ["BLBQuantiles", "LittlePosterior", "LittleReport", "median_probabilit
 
 Array = NDArray[np.float64]
 PURPOSE_MEDIAN = 5  # beside those of kernels.scalar.random and of resampling
-CANDIDATES = 36  # sizes of a root that the medians are chosen from
-RATIO = 2.0 ** (1.0 / 6.0)  # between neighbours
+CELLS = 60  # of a root's size, that the medians are chosen from
+RATIO = 2.0 ** (1.0 / 8.0)  # between their edges
 LEAST_SUBSET = 10
 
 
@@ -105,21 +105,29 @@ def calibrate(n: int, subsets: int, medians: int, *, epsilon: float, delta: floa
     return LittleReport(total, delta, medians, each, multiplier, n, subsets)
 
 
-def median_probabilities(values: Array, candidates: Array, epsilon: float) -> Array:
-    """The exponential mechanism for a median (McSherry and Talwar 2007; Smith 2011): P(c) proportional to
-    exp(-epsilon |#{values <= c} - s/2| / 2).  Replacing one of the s values moves the count by at most 1."""
-    count = (values[:, None] <= candidates).sum(axis=0)
-    utility = -np.abs(count - len(values) / 2.0)
+def median_probabilities(values: Array, edges: Array, epsilon: float) -> Array:
+    """The exponential mechanism for the cell with a median (McSherry and Talwar 2007; Smith 2011): probabilities of the
+    cells [0, e_1], (e_1, e_2], ..., (e_(K-1), inf) that ``edges`` e_1 < ... < e_K end, (K,).
+
+    The utility of a cell is minus the number of values that would have to move for it to hold a median: -max(0,
+    #{values below it} - s/2, s/2 - #{values not above it}).  Replacing one of the s values moves each count, hence the
+    utility, by at most 1, so probabilities proportional to exp(epsilon utility / 2) are epsilon-private.
+    """
+    half = len(values) / 2.0
+    upto = (values[:, None] <= edges).sum(axis=0).astype(np.float64)
+    upto[-1] = len(values)
+    below = np.concatenate([[0.0], upto[:-1]])
+    utility = -np.maximum(0.0, np.maximum(below - half, half - upto))
     weight = np.exp(epsilon / 2.0 * (utility - utility.max()))
     return np.asarray(weight / weight.sum())
 
 
-def _release_median(values: Array, candidates: Array, epsilon: float, secret: Secret, number: int) -> float:
-    """One candidate, from 96 bits of the secret stream."""
+def _release_median(values: Array, edges: Array, epsilon: float, secret: Secret, number: int) -> float:
+    """The upper edge of one cell, chosen with 96 bits of the secret stream."""
     words = reference.words(secret.key, PURPOSE_MEDIAN, number, np.zeros(1, dtype=np.int64))[0].astype(np.float64)
     u = (words[0] + (words[1] + (words[2] + 0.5) / 2**32) / 2**32) / 2**32
-    place = np.searchsorted(np.cumsum(median_probabilities(values, candidates, epsilon)), u)
-    return float(candidates[min(int(place), len(candidates) - 1)])
+    place = np.searchsorted(np.cumsum(median_probabilities(values, edges, epsilon)), u)
+    return float(edges[min(int(place), len(edges) - 1)])
 
 
 class LittlePosterior(Posterior):
@@ -180,7 +188,7 @@ class BLBQuantiles:
     level : float
         Of the interval; fixed here, because the ends are what is released.
     subsets : int, optional
-        s; by default 24 over a median's epsilon, but at least 10 and at most n / 10.
+        s; by default 32 over a median's epsilon, but at least 10 and at most n / 10.
     resamples : int
         In each subset.
     estimate_share : float
@@ -188,7 +196,7 @@ class BLBQuantiles:
     root_bound : float, optional
         Public bound of the size of a root's quantile, in unit coordinates; l by default (a mean's root has a standard
         deviation of at most l / 2).
-        Candidates are 36 sizes from it down by 2^(1/6).
+        Its size is told to a factor of 2^(1/8), in 60 steps down from there, rounded up.
     seed : int, optional
         For tests and audits only.
     """
@@ -243,7 +251,7 @@ class BLBQuantiles:
         budget: dict[str, float] = {"epsilon": self.epsilon, "delta": self.delta, "share": self.estimate_share}
         first = calibrate(n, 0, 2 * d, **budget)
         most = n // LEAST_SUBSET
-        subsets = self.subsets or min(most, max(10, math.ceil(24.0 / first.median_epsilon)))
+        subsets = self.subsets or min(most, max(10, math.ceil(32.0 / first.median_epsilon)))
         if not 3 <= subsets <= most:
             raise DomainError(f"{self._who}: {n} records can't fill {subsets} subsets of {LEAST_SUBSET}")
         return calibrate(n, subsets, 2 * d, **budget)
@@ -256,7 +264,7 @@ class BLBQuantiles:
         keys = Keys.fresh(self.seed)
         secret = Secret(keys.secret)
         top = self.root_bound or task.l
-        candidates = np.asarray(top * RATIO ** -np.arange(CANDIDATES, dtype=np.float64)[::-1], dtype=np.float64)
+        edges = np.asarray(top * RATIO ** -np.arange(CELLS, dtype=np.float64)[::-1], dtype=np.float64)
         records = task.load()
         self._posterior = None
         estimate = release_estimate(task, records, secret, report.estimate_multiplier)
@@ -266,7 +274,7 @@ class BLBQuantiles:
         for j in range(sides.shape[1]):
             for side in range(2):
                 values = np.maximum(quantiles[:, side, j], 0.0)
-                sides[side, j] = _release_median(values, candidates, report.median_epsilon, secret, 2 * j + side)
+                sides[side, j] = _release_median(values, edges, report.median_epsilon, secret, 2 * j + side)
         self._posterior = LittlePosterior(
             estimate,
             sides / math.sqrt(task.n),
