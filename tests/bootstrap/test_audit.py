@@ -3,7 +3,8 @@
 The pair: all records 0, but the canary is 0 or 1, the whole range.  From each data set the mechanism is run many times;
 the adversary's statistic is the exact log likelihood ratio of the released values under the two, so no test is more
 powerful.  Clopper-Pearson limits of its two error rates give a lower bound of epsilon at delta, or of delta at epsilon,
-at 99% confidence (Bonferroni over both limits, both directions and five thresholds).  Seeds are fixed, so a pass stays a pass.
+at 99% confidence (Bonferroni over both limits, both directions and five thresholds).  Seeds are fixed, so a pass stays
+a pass.
 """
 
 import math
@@ -50,7 +51,7 @@ def ratios(data, first_seed, report):
     return np.array(out)
 
 
-def limits(hits, runs=RUNS, tail=0.005):
+def limits(hits, tail, runs=RUNS):
     """Clopper and Pearson (1934): lower and upper limit of a probability, each at 1 - ``tail``."""
     low = stats.beta.ppf(tail, hits, runs - hits + 1) if hits else 0.0
     high = stats.beta.ppf(1 - tail, hits + 1, runs - hits) if hits < runs else 1.0

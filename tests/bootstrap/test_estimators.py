@@ -207,7 +207,8 @@ def test_where_noise_hides_the_sampling_variance_intervals_widen_and_say_why():
 
 def test_coverage_of_a_truncated_mean():
     """n = 1000, m = 10, B = 1000, finite-B noise for (1, 1e-4): 300 fits, nominal .9.  Binomial limits .9 +- .057,
-    false alarm 1e-3.  section 8's interval, which takes the noise for sampling, covers nearly always and is twice as wide."""
+    false alarm 1e-3.  section 8's interval, which takes the noise for sampling, covers nearly always and is over
+    twice as wide."""
     covered, wide, width, wider = 0, 0, 0.0, 0.0
     for seed in range(300):
         model = MOutOfNBootstrap(MEAN, epsilon=1.0, delta=1e-4, resample_size=10, replicates=1000, seed=seed)
