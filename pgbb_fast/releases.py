@@ -137,7 +137,17 @@ def release_step(
     stream = Stream(keys.secret, step)
     grid = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
     gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
-    return np.asarray(gradient + theta if loss.additive else gradient)
+    return np.asarray(gradient + _public_part(problem, theta))
+
+
+def _public_part(problem: Problem, theta: Array) -> Array:
+    """What the mean loss's gradient at ``theta`` (., d) has beside the records' part, which is all that is released."""
+    if problem.loss.additive:
+        return theta
+    ridge = np.full(theta.shape[-1], problem.loss.ridge)
+    if problem.intercept:
+        ridge[0] = 0.0
+    return np.asarray(ridge * theta)
 
 
 def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, Array]:
@@ -171,7 +181,7 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     moment = np.zeros((L * d, L * d))
     moment[upper] = noisy * unit
     moment = moment + np.triu(moment, 1).T
-    if loss.additive:  # scores theta - x where the release has -x: at the minimum the mean score is zero
-        centre = theta.reshape(-1)
-        moment = moment - np.outer(centre, centre)
+    # at the minimum the mean score is zero, so the records' part has minus the public part for its mean
+    centre = _public_part(problem, theta).reshape(-1)
+    moment = moment - np.outer(centre, centre)
     return moment, np.full(L, sigma * unit * GRID)

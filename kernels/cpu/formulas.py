@@ -43,6 +43,7 @@ _REGRESSION = (
     losses.huber_concomitant,
     losses.huber_fixed,
     losses.logistic,
+    losses.expectile,
 )
 SINGLE_SLOPES = {slope.__name__: inlined(single(slope, **_PARTS)) for slope in _REGRESSION}
 LOCATION_SLOPES = {slope.__name__: inlined(single(slope)) for slope in (losses.mean, losses.exponential_mean)}

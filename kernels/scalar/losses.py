@@ -46,6 +46,15 @@ def logistic(y: float, eta: float, a: float, b: float, c: float) -> tuple[float,
     return half_logistic(eta) + (HALF - y), ZERO
 
 
+def expectile(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
+    """Asymmetric square |tau - 1(r < 0)| r^2 / 2, r = y - eta moved into [-a, a]; b = tau - 1/2: -(r / 2 + b |r|).
+
+    Newey and Powell (1987), Econometrica 55(4); in [-tau a, (1 - tau) a].
+    """
+    psi = within(y - eta, a)
+    return -fma(b, abs(psi), HALF * psi), ZERO
+
+
 def quantile_constants(scale: float, tau: float, h: float) -> tuple[float, float, float]:
     """(1/h, 1/2 - tau, 0)."""
     return 1.0 / h, 0.5 - tau, 0.0
@@ -61,6 +70,11 @@ def huber_fixed_constants(scale: float, c: float, unused: float) -> tuple[float,
     return 0.0, c, 0.0
 
 
+def expectile_constants(scale: float, tau: float, reach: float) -> tuple[float, float, float]:
+    """(reach, tau - 1/2, 0)."""
+    return reach, tau - 0.5, 0.0
+
+
 def no_constants(scale: float, first: float, second: float) -> tuple[float, float, float]:
     """(0, 0, 0)."""
     return 0.0, 0.0, 0.0
@@ -72,6 +86,7 @@ CONSTANTS = {
     "huber_concomitant": huber_concomitant_constants,
     "huber_fixed": huber_fixed_constants,
     "logistic": no_constants,
+    "expectile": expectile_constants,
     "mean": no_constants,
     "exponential_mean": no_constants,
 }

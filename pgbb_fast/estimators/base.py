@@ -211,3 +211,4 @@ class PrivateEstimator:
             names=names,
             privacy=report,
         )
+        self._posterior.rule_name = loss.rule_name

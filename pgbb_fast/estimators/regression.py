@@ -1,4 +1,4 @@
-"""Private regression: smoothed quantiles and Huber's M-estimator."""
+"""Private regression: smoothed quantiles, Huber's M-estimator, expectiles, logistic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,26 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator
-from pgbb_fast.estimators.design import Bounds, Design, pairs
+from pgbb_fast.estimators.design import DEFAULT_REACH, Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
-from pgbb_fast.losses import QUANTILE_KERNELS, Loss, huber, smoothed_quantile
+from pgbb_fast.losses import QUANTILE_KERNELS, Loss, expectile, huber, huber_kappa, logistic, smoothed_quantile
 
-__all__ = ["PrivateHuberRegressor", "PrivateQuantileRegressor"]
+__all__ = [
+    "PrivateExpectileRegressor",
+    "PrivateHuberRegressor",
+    "PrivateLogisticRegressor",
+    "PrivateQuantileRegressor",
+]
 
 MOST_DEGREE = 6
+
+
+def different(who: str, name: str, rules: float | Sequence[float]) -> tuple[float, ...]:
+    """One rule or several different ones as a tuple."""
+    chosen = (rules,) if isinstance(rules, (int, float)) else tuple(rules)
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise DomainError(f"{who}: {name} must be one or more different numbers, got {rules!r}")
+    return chosen
 
 
 class PrivateRegressor(PrivateEstimator):
@@ -45,12 +58,14 @@ class PrivateRegressor(PrivateEstimator):
     """
 
     _scale: ClassVar[bool] = False
+    _reach: ClassVar[float] = DEFAULT_REACH
+    _classes: ClassVar[bool] = False  # y is 0 or 1, and has no bounds of its own
 
     def __init__(
         self,
         *,
         x_bounds: Bounds,
-        y_bounds: tuple[float, float],
+        y_bounds: tuple[float, float] | None = None,
         coef_bounds: Bounds | None = None,
         degrees: Mapping[str, int] | None = None,
         fit_intercept: bool = True,
@@ -58,21 +73,31 @@ class PrivateRegressor(PrivateEstimator):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        if y_bounds is None:
+        if self._classes and y_bounds is not None:
+            raise DomainError(f"{self._who}: y is a class, 0 or 1; leave y_bounds out")
+        if y_bounds is None and not self._classes:
             raise DomainError(f"{self._who}: y_bounds is required: a public (low, high), fixed in advance")
         self.x_bounds, self.coef_bounds, self.fit_intercept = x_bounds, coef_bounds, bool(fit_intercept)
         self.degrees = {
             name: check.integer(self._who, f"degrees[{name!r}]", degree, 1, MOST_DEGREE)
             for name, degree in (degrees or {}).items()
         }
-        self.y_bounds = check.ordered_pair(self._who, "y_bounds", y_bounds)
+        self.y_bounds = None if y_bounds is None else check.ordered_pair(self._who, "y_bounds", y_bounds)
         self.feature_names = None if feature_names is None else tuple(feature_names)
         if x_bounds is None or not hasattr(x_bounds, "keys"):
             pairs(self._who, "x_bounds", x_bounds)
 
     @abstractmethod
-    def _loss(self, n: int, p: int) -> Loss:
-        """The loss in unit coordinates."""
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
+        """The loss in unit coordinates; ``reach`` bounds |y - x'b| over the records' domain and the box of b."""
+
+    @property
+    def _y_radius(self) -> float:
+        """Units of y in one unit coordinate."""
+        if self.y_bounds is None:
+            return 1.0
+        low, high = self.y_bounds
+        return (high - low) / 2 if self.fit_intercept else max(abs(low), abs(high))
 
     def fit(self, X: Any, y: Any, *, on_step: OnStep | None = None) -> Self:
         """Spend the budget on the records and keep the released posterior.
@@ -104,9 +129,10 @@ class PrivateRegressor(PrivateEstimator):
         degrees = tuple(self.degrees.get(name, 1) for name in names)
         bounds = pairs(who, "x_bounds", self.x_bounds, names)
         design = Design(names, bounds, self.y_bounds, self.fit_intercept, degrees)
-        box = design.box(who, self.coef_bounds, self._scale)
+        box = design.box(who, self.coef_bounds, self._scale, self._reach)
         require_records(who, n, self.n_blocks)
-        loss = self._loss(n, sum(degrees))
+        linear = box[: len(box) - self._scale]
+        loss = self._loss(n, sum(degrees), 1.0 + float(np.abs(linear).max(axis=1).sum()))
 
         def unit() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
             require_finite(who, X=array, y=response)
@@ -158,10 +184,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        levels = (tau,) if isinstance(tau, (int, float)) else tuple(tau)
-        if not levels or len(set(levels)) != len(levels):
-            raise DomainError(f"{self._who}: tau must be one or more different levels, got {tau!r}")
-        self.tau = tuple(check.between(self._who, "tau", level, 0.0, 1.0) for level in levels)
+        self.tau = tuple(check.between(self._who, "tau", level, 0.0, 1.0) for level in different(self._who, "tau", tau))
         self.bandwidth = None if bandwidth is None else check.positive(self._who, "bandwidth", bandwidth)
         self.kernel = check.one_of(self._who, "kernel", kernel, QUANTILE_KERNELS)
 
@@ -169,11 +192,9 @@ class PrivateQuantileRegressor(PrivateRegressor):
     def _rules(self) -> int:
         return len(self.tau)
 
-    def _loss(self, n: int, p: int) -> Loss:
-        low, high = self.y_bounds
-        radius = (high - low) / 2 if self.fit_intercept else max(abs(low), abs(high))
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
         default = 0.25 * min(1.0, (p + 1 + math.log(n)) / n) ** 0.4
-        h = default if self.bandwidth is None else self.bandwidth / radius
+        h = default if self.bandwidth is None else self.bandwidth / self._y_radius
         return smoothed_quantile(self.tau, h, self.kernel)
 
 
@@ -182,8 +203,10 @@ class PrivateHuberRegressor(PrivateRegressor):
 
     Parameters
     ----------
-    c, kappa : float
-        Huber's constant (in units of the scale) and the consistency constant of the scale.
+    c : float or sequence of float
+        Huber's constant(s), in units of the scale.  One budget pays for several (method.md section 5).
+    kappa : float, optional
+        Consistency constant of the scale, for a single c; by default E psi_c(Z)^2, Z standard normal.
     **settings
         See :class:`PrivateRegressor` and :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
     """
@@ -191,10 +214,84 @@ class PrivateHuberRegressor(PrivateRegressor):
     _who = "PrivateHuberRegressor"
     _scale = True
 
-    def __init__(self, *, c: float = 1.345, kappa: float = 0.71, **settings: Any) -> None:
+    def __init__(self, *, c: float | Sequence[float] = 1.345, kappa: float | None = None, **settings: Any) -> None:
         super().__init__(**settings)
-        self.c = check.positive(self._who, "c", c)
-        self.kappa = check.positive(self._who, "kappa", kappa)
+        self.c = tuple(check.positive(self._who, "c", one) for one in different(self._who, "c", c))
+        if kappa is not None and len(self.c) > 1:
+            raise DomainError(f"{self._who}: kappa belongs to a single c; leave it out")
+        self.kappa = (
+            tuple(huber_kappa(one) for one in self.c) if kappa is None else (check.positive(self._who, "kappa", kappa),)
+        )
 
-    def _loss(self, n: int, p: int) -> Loss:
+    @property
+    def _rules(self) -> int:
+        return len(self.c)
+
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
         return huber(self.c, self.kappa)
+
+
+class PrivateExpectileRegressor(PrivateRegressor):
+    """Expectile regression, at one level or jointly over several (Newey and Powell 1987).
+
+    Parameters
+    ----------
+    level : float or sequence of float
+        Expectile level(s), each in (0, 1); .5 is least squares.  One budget pays for all of them.
+    residual_bound : float, optional
+        Size of a residual, in units of y, beyond which the loss's slope is constant (an M-quantile's); the gradient's
+        bound is max(level, 1 - level) times it.  By default the range of y, which no residual exceeds at any b whose
+        predictions lie within ``y_bounds``.  math.inf stands for the bound over the whole box of b, range / 2 plus the
+        largest |x'b|, which is proved and larger; a smaller one adds less noise and is more robust.
+    **settings
+        See :class:`PrivateRegressor` and :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
+    """
+
+    _who = "PrivateExpectileRegressor"
+
+    def __init__(
+        self, *, level: float | Sequence[float] = 0.5, residual_bound: float | None = None, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self.level = tuple(
+            check.between(self._who, "level", one, 0.0, 1.0) for one in different(self._who, "level", level)
+        )
+        if residual_bound is not None and residual_bound != math.inf:
+            check.positive(self._who, "residual_bound", residual_bound)
+        self.residual_bound = residual_bound
+
+    @property
+    def _rules(self) -> int:
+        return len(self.level)
+
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
+        wanted = 2.0 if self.residual_bound is None else self.residual_bound / self._y_radius
+        return expectile(self.level, min(wanted, reach))
+
+
+class PrivateLogisticRegressor(PrivateRegressor):
+    """Logistic regression of a class, 0 or 1 (any other y counts as the nearer one).
+
+    Parameters
+    ----------
+    ridge : float
+        Weight of |slopes|^2 / 2 beside the mean loss, on features mapped to [-1, 1].  It is public, so it takes no part
+        in the clipped sum.
+    **settings
+        See :class:`PrivateRegressor` (without ``y_bounds``) and
+        :class:`~pgbb_fast.estimators.base.PrivateEstimator`.  By default each feature moves the log odds by at most 10
+        over its range.
+    """
+
+    _who = "PrivateLogisticRegressor"
+    _classes = True
+    _reach = 5.0
+
+    def __init__(self, *, ridge: float = 0.0, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.ridge = check.real(self._who, "ridge", ridge)
+        if not self.ridge >= 0.0:
+            raise DomainError(f"{self._who}: ridge must be at least 0, got {ridge!r}")
+
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
+        return logistic(self.ridge)
