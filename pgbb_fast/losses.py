@@ -89,9 +89,12 @@ class Loss:
     def density(self, rule: int) -> float:
         """f times the residual scale at the fitted rule, for normal errors: how H = f E[x x'] reveals the scale.
 
-        phi(Phi^-1(tau)) for a quantile; for the other losses 0.4, which is on the small side.
+        phi(Phi^-1(tau)) for a quantile; for the other losses 0.4, which is on the small side.  An expectile's H, about
+        E[x x'] / 2, does not reveal the scale: a quarter of the residuals' bound is taken for it.
         """
         tau = self.rules[rule]
+        if self.kernel == "expectile":
+            return self.constants[rule][1] / 8.0
         return 0.4 if not self.is_quantile else float(np.exp(-0.5 * ndtri(tau) ** 2) / math.sqrt(2.0 * math.pi))
 
     def score_correlation(self) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def places(rules: Sequence[float], at: ArrayLike) -> Array:
-    """Where rules ``at`` lie for interpolation between ``rules``: Phi^-1 if those are all in (0, 1), else the logarithm."""
+    """Where rules ``at`` lie for interpolation between ``rules``: Phi^-1 if those are in (0, 1), else the log."""
     if all(0.0 < rule < 1.0 for rule in rules):
         return np.asarray(ndtri(np.asarray(at)))
     return np.asarray(np.log(np.asarray(at)))

@@ -240,9 +240,9 @@ class PrivateExpectileRegressor(PrivateRegressor):
         Expectile level(s), each in (0, 1); .5 is least squares.  One budget pays for all of them.
     residual_bound : float, optional
         Size of a residual, in units of y, beyond which the loss's slope is constant (an M-quantile's); the gradient's
-        bound is max(level, 1 - level) times it.  By default the range of y, which no residual exceeds at any b whose
-        predictions lie within ``y_bounds``.  math.inf stands for the bound over the whole box of b, range / 2 plus the
-        largest |x'b|, which is proved and larger; a smaller one adds less noise and is more robust.
+        bound is max(level, 1 - level) times it.  By default a quarter of the range of y.  math.inf stands for the
+        largest residual over ``y_bounds`` and the whole box of b, half the range plus the largest |x'b|: then the loss
+        is the expectile's own for every record, and the noise larger accordingly.
     **settings
         See :class:`PrivateRegressor` and :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
     """
@@ -265,7 +265,7 @@ class PrivateExpectileRegressor(PrivateRegressor):
         return len(self.level)
 
     def _loss(self, n: int, p: int, reach: float) -> Loss:
-        wanted = 2.0 if self.residual_bound is None else self.residual_bound / self._y_radius
+        wanted = 0.5 if self.residual_bound is None else self.residual_bound / self._y_radius
         return expectile(self.level, min(wanted, reach))
 
 
