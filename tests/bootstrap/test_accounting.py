@@ -45,6 +45,10 @@ def test_estimate_and_replicates_are_composed_within_the_budget_and_no_less_nois
         SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency="replace-one"), epsilon=1.0, delta=1e-4
     )
     assert report.estimate_multiplier == pytest.approx(whole / 2 / math.sqrt(share), rel=1e-12)
+    mu = 2 / whole  # sensitivity over noise: exactly Gaussian differential privacy (Balle and Wang 2018, theorem 8)
+    exact = stats.norm.cdf(mu / 2 - 1 / mu) - math.e * stats.norm.cdf(-mu / 2 - 1 / mu)
+    assert exact == pytest.approx(1e-4, rel=1e-3)
+    assert exact <= 1e-4
 
 
 def test_replicates_alone_get_the_accountants_noise():
