@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from pgbb_fast.estimators import (
         PrivateExpectileRegressor,
+        PrivateGeneralisedRegressor,
         PrivateHuberRegressor,
         PrivateLogisticRegressor,
         PrivateMean,
@@ -47,6 +48,7 @@ _HOME = {
     "Posterior": "posterior",
     "PrivacyError": "errors",
     "PrivateExpectileRegressor": "estimators",
+    "PrivateGeneralisedRegressor": "estimators",
     "PrivateHuberRegressor": "estimators",
     "PrivateLogisticRegressor": "estimators",
     "PrivateMean": "estimators",
@@ -69,6 +71,7 @@ __all__ = [
     "Posterior",
     "PrivacyError",
     "PrivateExpectileRegressor",
+    "PrivateGeneralisedRegressor",
     "PrivateHuberRegressor",
     "PrivateLogisticRegressor",
     "PrivateMean",

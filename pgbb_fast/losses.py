@@ -8,8 +8,9 @@ slope in the scale, so its norm is at most ``sqrt(A^2 B_x^2 + B^2)`` where ``|a|
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ __all__ = [
     "huber_kappa",
     "logistic",
     "mean",
+    "own_slope",
     "smoothed_quantile",
 ]
 
@@ -59,6 +61,8 @@ class Loss:
         Weight of |slopes|^2 / 2 beside the mean loss; its gradient is public and added after the release.
     correlation : tuple of tuples, optional
         Correlation of the rules' scores for normal residuals; None: that of quantile levels.
+    slope : callable, optional
+        A slope of the user's own, (y, eta) -> d loss / d eta of one record, over its bound; ``kernel`` is "own".
     """
 
     kernel: str
@@ -71,6 +75,7 @@ class Loss:
     rule_name: str = "level"
     ridge: float = 0.0
     correlation: tuple[tuple[float, ...], ...] | None = None
+    slope: Callable[[float, float], float] | None = None
 
     @property
     def is_quantile(self) -> bool:
@@ -107,6 +112,15 @@ class Loss:
         tau = np.asarray(self.rules)
         low, high = np.minimum.outer(tau, tau), np.maximum.outer(tau, tau)
         return np.asarray(np.sqrt(low * (1.0 - high) / (high * (1.0 - low))))
+
+    def own_gradient(self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any], intercept: bool) -> NDArray[Any]:
+        """Gradients (m, d) of a loss of the user's own; the slope is asked for record by record, so none can depend on
+        another, and one that is not finite makes its record count as zero."""
+        assert self.slope is not None
+        design = np.column_stack([np.ones(len(x)), x]) if intercept else x
+        eta = design @ theta
+        slope = np.fromiter(map(self.slope, y.tolist(), eta.tolist()), dtype=np.float64, count=len(y))
+        return np.asarray(slope[:, None] * design)
 
     def gradient_bound(self, feature_bound: float) -> float:
         """Bound C of one record's gradient norm, given ``|x| <= feature_bound``."""
@@ -192,6 +206,23 @@ def expectile(levels: Sequence[float], reach: float) -> Loss:
     slopes = [np.where(e > 0.0, tau, 1.0 - tau) * e for tau, e in zip(taus, residuals, strict=True)]
     correlation = _correlation(slopes, np.exp(-0.5 * z * z))
     return Loss("expectile", taus, tuple((tau, r) for tau in taus), bound, correlation=correlation)
+
+
+def own_slope(slope: Callable[[float, float], float], bound: float) -> Loss:
+    """A generalised linear loss by its slope (y, eta) -> d loss / d eta, stated to lie in [-bound, bound] (what doesn't
+    is clipped); the loss is taken over ``bound``, so the slope's bound is 1.  A record whose slope fails counts as
+    zero, as one whose slope is not finite does: whether a fit succeeds must not depend on a record."""
+    size = check.positive("own_slope", "bound", bound)
+    if not callable(slope):
+        raise DomainError(f"own_slope: slope must be callable, got {slope!r}")
+
+    def scaled(y: float, eta: float) -> float:
+        try:
+            return float(slope(y, eta)) / size
+        except Exception:
+            return math.nan
+
+    return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, slope=scaled)
 
 
 def logistic(ridge: float = 0.0) -> Loss:

@@ -11,6 +11,7 @@ import hashlib
 import math
 import secrets
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,7 +136,12 @@ def release_step(
     draws = Draws(np.ascontiguousarray(at), weights, np.asarray(loss.constants)[rule])
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     stream = Stream(keys.secret, step)
-    grid = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
+    if loss.slope is None:
+        grid = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
+    else:
+        own = partial(loss.own_gradient, intercept=problem.intercept)
+        grid = reference.gradient_step(own, problem.records, draws, mechanism, stream)
+        grid = grid + reference.noise(theta.shape, mechanism, stream)
     gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
     return np.asarray(gradient + _public_part(problem, theta))
 
@@ -170,7 +176,14 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     loss = problem.loss
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
-    grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
+    if loss.slope is None:
+        grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
+    else:
+
+        def own(_: int, at: Array, x: Array, y: Array) -> Array:
+            return loss.own_gradient(at, x, y, problem.intercept)
+
+        grid = reference.gradient_moments(own, problem.records, draws, problem.clip)
     upper = np.triu_indices(L * d)
     # half the sensitivity sqrt(2) (in units of L C^2), on the same grid
     sigma = problem.moment_multiplier / math.sqrt(2.0)

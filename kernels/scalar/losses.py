@@ -47,12 +47,12 @@ def logistic(y: float, eta: float, a: float, b: float, c: float) -> tuple[float,
 
 
 def expectile(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
-    """Asymmetric square |tau - 1(r < 0)| r^2 / 2, r = y - eta moved into [-a, a]; b = tau - 1/2: -(r / 2 + b |r|).
+    """Asymmetric square |tau - 1(r < 0)| r^2 / 2, r = y - eta moved into [-a, a]; b = tau, c = 1 - tau.
 
     Newey and Powell (1987), Econometrica 55(4); in [-tau a, (1 - tau) a].
     """
     psi = within(y - eta, a)
-    return -fma(b, abs(psi), HALF * psi), ZERO
+    return -(b if psi > ZERO else c) * psi, ZERO
 
 
 def quantile_constants(scale: float, tau: float, h: float) -> tuple[float, float, float]:
@@ -71,8 +71,8 @@ def huber_fixed_constants(scale: float, c: float, unused: float) -> tuple[float,
 
 
 def expectile_constants(scale: float, tau: float, reach: float) -> tuple[float, float, float]:
-    """(reach, tau - 1/2, 0)."""
-    return reach, tau - 0.5, 0.0
+    """(reach, tau, 1 - tau)."""
+    return reach, tau, 1.0 - tau
 
 
 def no_constants(scale: float, first: float, second: float) -> tuple[float, float, float]:

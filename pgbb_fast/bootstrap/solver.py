@@ -3,8 +3,9 @@
 F(b) = (1/m) sum_i loss(y_i, x_i'b) + (ridge/2) |b|^2 is ridge-strongly convex, so |b - b*| <= |grad F(b)| / ridge:
 iterations go on until the gradient is below a public tolerance, which the sensitivity then counts.
 
-Each step is the better of Newton's and of the minimum of the quadratic majoriser with curvature c_max (Boehning and
-Lindsay 1988), so F falls at least as fast as by the majoriser: by a factor 1 - ridge / (c_max B^2 + ridge) a step.
+A step is Newton's where it lowers F by at least what the quadratic majoriser with curvature c_max promises (Boehning
+and Lindsay 1988), g' M^-1 g / 2, else the majoriser's: F - F* falls by a factor 1 - ridge / (c_max B^2 + ridge) a step
+at least.  All start from 0: a resample without a record must not depend on it, so no start may be fitted to all.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def minimise(rows: Rows, curve: Curve, ridge: float, feature_bound: float) -> Ar
     """
     p = rows.x.shape[-1]
     b = np.zeros((rows.samples, p))
-    ones = np.ones_like(rows.predict(b))
+    ones = np.ones_like(rows.predict(b))  # b = 0 for all
     penalty = ridge * np.eye(p)
     majoriser = curve.curvature_bound * rows.second(ones) + penalty
     tolerance = TOLERANCE * curve.slope_bound * feature_bound
@@ -130,16 +131,19 @@ def minimise(rows: Rows, curve: Curve, ridge: float, feature_bound: float) -> Ar
     def objective(b: Array, eta: Array) -> Array:
         return np.asarray(rows.mean(curve.value(rows.y, eta)) + ridge / 2.0 * (b * b).sum(axis=1))
 
+    eta = rows.predict(b)
+    value = objective(b, eta)
     for _ in range(math.ceil(LOG_RANGE * ratio)):
-        eta = rows.predict(b)
         gradient = rows.first(curve.slope(rows.y, eta)) + ridge * b
         away = np.sqrt((gradient**2).sum(axis=1)) > tolerance
         if not away.any():
             break
         hessian = rows.second(curve.curvature(rows.y, eta)) + penalty
-        newton = b - np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0]
-        safe = b - np.linalg.solve(majoriser, gradient[:, :, None])[:, :, 0]
-        at_newton, at_safe = (objective(c, rows.predict(c)) for c in (newton, safe))
-        better = at_newton <= at_safe + 1e-14 * np.abs(at_safe)
-        b = np.where(away[:, None], np.where(better[:, None], newton, safe), b)
+        newton, safe = (np.linalg.solve(matrix, gradient[:, :, None])[:, :, 0] for matrix in (hessian, majoriser))
+        promised = (gradient * safe).sum(axis=1) / 2.0
+        trial = b - newton
+        enough = objective(trial, rows.predict(trial)) <= value - promised + 1e-14 * np.abs(value)
+        b = b - np.where(away[:, None], np.where(enough[:, None], newton, safe), 0.0)
+        eta = rows.predict(b)
+        value = objective(b, eta)
     return b

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.bootstrap.solver import TOLERANCE, Curve, Rows, huber_curve, logistic_curve, minimise
-from pgbb_fast.errors import DataError, DomainError, PgbbError
+from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.design import Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, target
 from pgbb_fast.posterior import AffineMap
@@ -234,8 +234,8 @@ class Custom(Statistic):
     ----------
     function : callable
         records (m, p) -> theta, a number or (d,).  With y given to ``fit``, records have it as the last column.  It
-        should return finite numbers for all finite records; a nan counts as the middle of the box.  An error in it
-        stops the fit and tells that it stopped.
+        is tried first on made-up records; later, samples for which it fails or is not a number count as the middle of
+        the box, silently: whether a fit succeeds must not depend on a record.
     l : float
         The statement above.
     box : sequence of (low, high)
@@ -277,13 +277,16 @@ class Custom(Statistic):
             require_finite(who, y=response)
             return np.column_stack([array, response]).astype(np.float64)
 
+        columns = array.shape[1] + (response is not None)
+        trial = np.asarray(self._function(np.random.default_rng(0).normal(size=(50, columns))), dtype=np.float64)
+        if trial.size != d:
+            raise DomainError(f"{who}: the function given to Custom must return {d} number(s), got shape {trial.shape}")
+
         def one(records: Array) -> Array:
             try:
-                theta = np.asarray(self._function(records), dtype=np.float64).reshape(-1)
+                theta = np.asarray(self._function(records), dtype=np.float64).reshape(d)
             except Exception:
-                raise PgbbError(f"{who}: the function given to Custom failed; its error may show records") from None
-            if theta.shape != (d,):
-                raise PgbbError(f"{who}: the function given to Custom must return {d} number(s)")
+                return np.asarray(middle)
             return np.where(np.isnan(theta), middle, theta)
 
         def evaluate(records: Array, index: Indices | None) -> Array:

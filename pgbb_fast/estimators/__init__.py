@@ -3,6 +3,7 @@
 from pgbb_fast.estimators.location import PrivateMean
 from pgbb_fast.estimators.regression import (
     PrivateExpectileRegressor,
+    PrivateGeneralisedRegressor,
     PrivateHuberRegressor,
     PrivateLogisticRegressor,
     PrivateQuantileRegressor,
@@ -10,6 +11,7 @@ from pgbb_fast.estimators.regression import (
 
 __all__ = [
     "PrivateExpectileRegressor",
+    "PrivateGeneralisedRegressor",
     "PrivateHuberRegressor",
     "PrivateLogisticRegressor",
     "PrivateMean",
