@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pgbb_fast.bootstrap import MOutOfNBootstrap
     from pgbb_fast.errors import (
         BudgetError,
         DataError,
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
         PgbbError,
         PrivacyError,
     )
-    from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
+    from pgbb_fast.estimators import (
+        PrivateExpectileRegressor,
+        PrivateGeneralisedRegressor,
+        PrivateHuberRegressor,
+        PrivateLogisticRegressor,
+        PrivateMean,
+        PrivateQuantileRegressor,
+    )
     from pgbb_fast.exploration import Exploration
     from pgbb_fast.planner import Plan, plan, plan_epsilon
     from pgbb_fast.posterior import Posterior
@@ -30,6 +38,7 @@ _HOME = {
     "BudgetError": "errors",
     "DataError": "errors",
     "DomainError": "errors",
+    "MOutOfNBootstrap": "bootstrap",
     "MissingExtraError": "errors",
     "NotFittedError": "errors",
     "Exploration": "exploration",
@@ -38,7 +47,10 @@ _HOME = {
     "PgbbError": "errors",
     "Posterior": "posterior",
     "PrivacyError": "errors",
+    "PrivateExpectileRegressor": "estimators",
+    "PrivateGeneralisedRegressor": "estimators",
     "PrivateHuberRegressor": "estimators",
+    "PrivateLogisticRegressor": "estimators",
     "PrivateMean": "estimators",
     "PrivateQuantileRegressor": "estimators",
     "plan": "planner",
@@ -50,6 +62,7 @@ __all__ = [
     "DataError",
     "DomainError",
     "Exploration",
+    "MOutOfNBootstrap",
     "MissingExtraError",
     "NotFittedError",
     "Optimiser",
@@ -57,7 +70,10 @@ __all__ = [
     "Plan",
     "Posterior",
     "PrivacyError",
+    "PrivateExpectileRegressor",
+    "PrivateGeneralisedRegressor",
     "PrivateHuberRegressor",
+    "PrivateLogisticRegressor",
     "PrivateMean",
     "PrivateQuantileRegressor",
     "__version__",

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri
 from torch import nn
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
+from pgbb_fast.rules import places
 
 __all__ = ["ACTIVATIONS", "Generator"]
 
@@ -33,7 +33,7 @@ class Generator(nn.Module):
         Public bounds of theta, low then high; theta never leaves them.
     rules : sequence of float
         Index of each decision rule (quantile levels).  With more than one the net also sees the rule's hat functions:
-        1 at the rule itself, 0 at the others, linear in Phi^{-1}(index) in between.
+        1 at the rule itself, 0 at the others, linear in Phi^{-1}(index) (or the logarithm) in between.
     hidden : sequence of int
         Widths of the hidden layers.
     activation : str
@@ -86,7 +86,7 @@ class Generator(nn.Module):
         x = self.input_scale * (self.n_blocks * weights[:, : self.n_blocks] - 1.0)
         if len(self.rules) > 1:
             order = np.argsort(self.rules)
-            place, known = ndtri(index), ndtri(np.asarray(self.rules)[order])
+            place, known = places(self.rules, index), places(self.rules, np.asarray(self.rules)[order])
             hats = [np.interp(place, known, row) for row in RULE_SCALE * np.eye(len(order))[np.argsort(order)]]
             x = np.column_stack([x, *hats])
         return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))

@@ -8,22 +8,28 @@ slope in the scale, so its norm is at most ``sqrt(A^2 B_x^2 + B^2)`` where ``|a|
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 from pgbb_fast import validation as check
+from pgbb_fast.errors import DomainError
 
 __all__ = [
     "Loss",
+    "expectile",
     "exponential_mean",
     "huber",
     "huber_fixed_scale",
+    "huber_kappa",
     "logistic",
     "mean",
+    "own_slope",
     "smoothed_quantile",
 ]
 
@@ -39,7 +45,9 @@ class Loss:
     kernel : str
         Name of the scalar slope in ``pgbb_fast.kernels.scalar.losses``.
     rules : tuple of float
-        Index of each rule of the family, as users know it (quantile levels); ``(nan,)`` stands for no index.
+        Index of each rule of the family, as users know it (quantile levels, Huber's c); ``(nan,)``: no index.
+    rule_name : str
+        What the index is called.
     constants : tuple of pairs
         The slope's two constants for each rule.
     slope_bound, scale_bound : float
@@ -49,6 +57,12 @@ class Loss:
     additive : bool
         Whether the gradient is theta plus a function of the record.  Then theta, which is public, is left out of the
         release and added afterwards: only the record's part is clipped, with half the bound.
+    ridge : float
+        Weight of |slopes|^2 / 2 beside the mean loss; its gradient is public and added after the release.
+    correlation : tuple of tuples, optional
+        Correlation of the rules' scores for normal residuals; None: that of quantile levels.
+    slope : callable, optional
+        A slope of the user's own, (y, eta) -> d loss / d eta of one record, over its bound; ``kernel`` is "own".
     """
 
     kernel: str
@@ -58,11 +72,21 @@ class Loss:
     scale_bound: float = 0.0
     has_scale: bool = False
     additive: bool = False
+    rule_name: str = "level"
+    ridge: float = 0.0
+    correlation: tuple[tuple[float, ...], ...] | None = None
+    slope: Callable[[float, float], float] | None = None
+
+    @property
+    def is_quantile(self) -> bool:
+        """Whether the rules are quantile levels."""
+        return self.kernel in {f"quantile_{kernel}" for kernel in QUANTILE_KERNELS}
 
     def rule_probabilities(self) -> NDArray[np.float64]:
-        """P_tau over the rules, proportional to 1 / (tau (1 - tau)) (method.md section 5)."""
-        if len(self.rules) == 1:
-            return np.ones(1)
+        """P_tau over the rules: of quantile levels proportional to 1 / (tau (1 - tau)) (method.md section 5), else the
+        same for all."""
+        if len(self.rules) == 1 or not self.is_quantile:
+            return np.full(len(self.rules), 1.0 / len(self.rules))
         tau = np.asarray(self.rules)
         p = 1.0 / (tau * (1.0 - tau))
         return np.asarray(p / p.sum())
@@ -70,14 +94,44 @@ class Loss:
     def density(self, rule: int) -> float:
         """f times the residual scale at the fitted rule, for normal errors: how H = f E[x x'] reveals the scale.
 
-        phi(Phi^-1(tau)) for a quantile; for the other losses 0.4, which is on the small side.
+        phi(Phi^-1(tau)) for a quantile; for the other losses 0.4, which is on the small side.  An expectile's H, about
+        E[x x'] / 2, does not reveal the scale: a quarter of the residuals' bound is taken for it.
         """
         tau = self.rules[rule]
-        return 0.4 if math.isnan(tau) else float(np.exp(-0.5 * ndtri(tau) ** 2) / math.sqrt(2.0 * math.pi))
+        if self.kernel == "expectile":
+            return self.constants[rule][1] / 8.0
+        return 0.4 if not self.is_quantile else float(np.exp(-0.5 * ndtri(tau) ** 2) / math.sqrt(2.0 * math.pi))
+
+    def score_correlation(self) -> NDArray[np.float64]:
+        """Correlation between the rules' scores under a correct model, (L, L): between quantile levels t < t' it is
+        sqrt(t (1 - t') / (t' (1 - t)))."""
+        if len(self.rules) == 1:
+            return np.ones((1, 1))
+        if self.correlation is not None:
+            return np.asarray(self.correlation)
+        tau = np.asarray(self.rules)
+        low, high = np.minimum.outer(tau, tau), np.maximum.outer(tau, tau)
+        return np.asarray(np.sqrt(low * (1.0 - high) / (high * (1.0 - low))))
+
+    def own_gradient(self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any], intercept: bool) -> NDArray[Any]:
+        """Gradients (m, d) of a loss of the user's own; the slope is asked for record by record, so none can depend on
+        another, and one that is not finite makes its record count as zero."""
+        assert self.slope is not None
+        design = np.column_stack([np.ones(len(x)), x]) if intercept else x
+        eta = design @ theta
+        slope = np.fromiter(map(self.slope, y.tolist(), eta.tolist()), dtype=np.float64, count=len(y))
+        return np.asarray(slope[:, None] * design)
 
     def gradient_bound(self, feature_bound: float) -> float:
         """Bound C of one record's gradient norm, given ``|x| <= feature_bound``."""
         return math.hypot(self.slope_bound * feature_bound, self.scale_bound)
+
+
+def _correlation(slopes: Sequence[NDArray[np.float64]], density: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+    """Correlation of mean-zero ``slopes`` given on a grid of residuals with weights ``density``."""
+    moment = np.array([[float((a * b) @ density) for b in slopes] for a in slopes])
+    sd = np.sqrt(np.diag(moment))
+    return tuple(map(tuple, (moment / np.outer(sd, sd)).tolist()))
 
 
 def smoothed_quantile(levels: Sequence[float], bandwidth: float, kernel: str = "gaussian") -> Loss:
@@ -92,16 +146,35 @@ def smoothed_quantile(levels: Sequence[float], bandwidth: float, kernel: str = "
     return Loss(f"quantile_{kernel}", taus, tuple((tau, h) for tau in taus), bound)
 
 
-def huber(c: float = 1.345, kappa: float = 0.71) -> Loss:
+def huber_kappa(c: float) -> float:
+    """E psi_c(Z)^2 for a standard normal Z: P(|Z| < c) - 2 c phi(c) + 2 c^2 P(Z > c)."""
+    tail, density = float(ndtr(-c)), math.exp(-0.5 * c * c) / math.sqrt(2.0 * math.pi)
+    return 1.0 - 2.0 * tail - 2.0 * c * density + 2.0 * c * c * tail
+
+
+def huber(c: float | Sequence[float] = 1.345, kappa: float | Sequence[float] = 0.71) -> Loss:
     """Huber's loss with concomitant scale s: s rho_c(r/s) + kappa s/2, jointly in (beta, s) (Huber 1981, ch. 7.7).
 
     Slopes: -psi_c(z), |.| <= c, and (kappa - psi_c(z)^2)/2, between (kappa - c^2)/2 and kappa/2.  ``kappa`` =
-    E psi_c(Z)^2 = 0.71 makes s consistent for normal errors.
+    E psi_c(Z)^2 = 0.71 makes s consistent for normal errors.  Several c, each with its kappa, are a family of rules.
     """
-    check.positive("huber", "c", c)
-    check.positive("huber", "kappa", kappa)
-    scale_bound = max(kappa / 2.0, (c * c - kappa) / 2.0)
-    return Loss("huber_concomitant", (math.nan,), ((c, kappa),), c, scale_bound, has_scale=True)
+    cs, kappas = ((v,) if isinstance(v, (int, float)) else tuple(v) for v in (c, kappa))
+    pairs = tuple(
+        (check.positive("huber", "c", one), check.positive("huber", "kappa", k))
+        for one, k in zip(cs, kappas, strict=True)
+    )
+    scale_bound = max(max(k / 2.0, (one * one - k) / 2.0) for one, k in pairs)
+    z = np.linspace(-8.0, 8.0, 4001)
+    return Loss(
+        "huber_concomitant",
+        (math.nan,) if len(pairs) == 1 else tuple(one for one, _ in pairs),
+        pairs,
+        max(one for one, _ in pairs),
+        scale_bound,
+        has_scale=True,
+        rule_name="c",
+        correlation=_correlation([np.clip(z, -one, one) for one, _ in pairs], np.exp(-0.5 * z * z)),
+    )
 
 
 def huber_fixed_scale(c: float) -> Loss:
@@ -109,9 +182,55 @@ def huber_fixed_scale(c: float) -> Loss:
     return Loss("huber_fixed", (math.nan,), ((check.positive("huber_fixed_scale", "c", c), 0.0),), c)
 
 
-def logistic() -> Loss:
-    """Bernoulli negative log likelihood, y in {0, 1}: |sigmoid(eta) - y| <= 1."""
-    return Loss("logistic", (math.nan,), ((0.0, 0.0),), 1.0)
+def normal_expectile(tau: float) -> float:
+    """The expectile e of a standard normal: tau E(Z - e)_+ = (1 - tau) E(e - Z)_+ (Newey and Powell 1987)."""
+
+    def excess(e: float) -> float:
+        above = math.exp(-0.5 * e * e) / math.sqrt(2.0 * math.pi) - e * float(ndtr(-e))  # E(Z - e)_+
+        return tau * above - (1.0 - tau) * (above + e)
+
+    return float(brentq(excess, -40.0, 40.0))
+
+
+def expectile(levels: Sequence[float], reach: float) -> Loss:
+    """Asymmetric squares |tau - 1(r < 0)| r^2 / 2 with the residual moved into [-reach, reach] (unit of y).
+
+    |slope| <= max(tau, 1 - tau) reach over all levels.  Where |y - x'b| <= reach for every record this is the expectile
+    loss itself (Newey and Powell 1987); beyond, its slope is constant, an M-quantile's (Breckling and Chambers 1988).
+    """
+    r = check.positive("expectile", "reach", reach)
+    taus = tuple(check.between("expectile", "level", tau, 0.0, 1.0) for tau in levels)
+    bound = r * max(max(tau, 1.0 - tau) for tau in taus)
+    z = np.linspace(-8.0, 8.0, 4001)
+    residuals = [z - normal_expectile(tau) for tau in taus]
+    slopes = [np.where(e > 0.0, tau, 1.0 - tau) * e for tau, e in zip(taus, residuals, strict=True)]
+    correlation = _correlation(slopes, np.exp(-0.5 * z * z))
+    return Loss("expectile", taus, tuple((tau, r) for tau in taus), bound, correlation=correlation)
+
+
+def own_slope(slope: Callable[[float, float], float], bound: float) -> Loss:
+    """A generalised linear loss by its slope (y, eta) -> d loss / d eta, stated to lie in [-bound, bound] (what doesn't
+    is clipped); the loss is taken over ``bound``, so the slope's bound is 1.  A record whose slope fails counts as
+    zero, as one whose slope is not finite does: whether a fit succeeds must not depend on a record."""
+    size = check.positive("own_slope", "bound", bound)
+    if not callable(slope):
+        raise DomainError(f"own_slope: slope must be callable, got {slope!r}")
+
+    def scaled(y: float, eta: float) -> float:
+        try:
+            return float(slope(y, eta)) / size
+        except Exception:
+            return math.nan
+
+    return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, slope=scaled)
+
+
+def logistic(ridge: float = 0.0) -> Loss:
+    """Bernoulli negative log likelihood, y in {0, 1}: |sigmoid(eta) - y| <= 1; a ridge on the slopes stays outside the
+    clipped sum."""
+    if not check.real("logistic", "ridge", ridge) >= 0.0:
+        raise DomainError(f"logistic: ridge must be at least 0, got {ridge!r}")
+    return Loss("logistic", (math.nan,), ((0.0, 0.0),), 1.0, ridge=float(ridge))
 
 
 def mean() -> Loss:

@@ -253,7 +253,7 @@ def scores_posterior(moment: Array, noise: Array, problem: Problem, local: Seque
     """Posterior of M from a noisy measurement and a weak prior around the shape of H.
 
     In the basis B where H is the identity, the prior of an entry of W is normal around that of a correct model, c I
-    (between quantile levels t < t' with the correlation sqrt(t (1 - t') / (t' (1 - t))) of their scores), with relative
+    (between rules with the correlation of their scores, :meth:`pgbb_fast.losses.Loss.score_correlation`), with relative
     standard deviation ``PRIOR``; c, one number for each rule, is estimated.  Where the measurement is good the prior
     is forgotten and the sandwich is M's own; where noise swamps a direction it keeps M from being all noise.
 
@@ -284,9 +284,7 @@ def scores_posterior(moment: Array, noise: Array, problem: Problem, local: Seque
         for _ in range(20):
             weight = 1.0 / (sd**2 + (PRIOR * level[j]) ** 2)
             level[j] = max(float(weight @ diagonal / weight.sum()), 0.5 * float(weight.sum() ** -0.5))
-    tau = np.asarray(problem.loss.rules)
-    low, high = np.minimum.outer(tau, tau), np.maximum.outer(tau, tau)
-    rho = np.ones((1, 1)) if L == 1 else np.sqrt(low * (1.0 - high) / (high * (1.0 - low)))
+    rho = problem.loss.score_correlation()
     levels = np.sqrt(np.outer(level, level))
     prior = np.kron(rho * levels, np.eye(d))
     prior_sd = PRIOR * np.kron(levels, np.ones((d, d)))

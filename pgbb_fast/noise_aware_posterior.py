@@ -8,12 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from pgbb_fast.curvature import Hessian
 from pgbb_fast.noise_aware import LocalPosterior, Scores
 from pgbb_fast.posterior import AffineMap, Posterior
 from pgbb_fast.privacy import PrivacyReport
+from pgbb_fast.rules import places
 
 __all__ = ["NoiseAwarePosterior"]
 
@@ -77,9 +77,9 @@ class NoiseAwarePosterior(Posterior):
         return theta if tuple(rules) == self.rules else self._between(theta, rules)
 
     def _between(self, theta: Array, rules: Sequence[float]) -> Array:
-        """Levels between those fitted, linear in the normal quantile of the level."""
+        """Rules between those fitted, linear in the normal quantile of a level, or in the logarithm."""
         order = np.argsort(self.rules)
-        known, wanted = ndtri(np.asarray(self.rules)[order]), ndtri(np.asarray(rules))
+        known, wanted = places(self.rules, np.asarray(self.rules)[order]), places(self.rules, rules)
         right = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1) if len(known) > 1 else np.zeros(1, int)
         if len(known) == 1:
             return np.repeat(theta, len(rules), axis=1)

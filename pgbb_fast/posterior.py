@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError, MissingExtraError
-from pgbb_fast.privacy import Account, PrivacyReport, outward
+from pgbb_fast.privacy import PrivacyReport, Report, outward
+from pgbb_fast.rules import rearranged, sup_t_band
 
 __all__ = ["AffineMap", "Posterior", "Row", "Summary"]
 
@@ -56,12 +57,13 @@ class Summary:
     level: float
     rows: tuple[Row, ...]
     advice: tuple[str, ...] = field(default=())
+    rule_name: str = "level"
 
     def table(self) -> list[str]:
         """A heading and one line for each row."""
         width = max(12, *(len(row.name) for row in self.rows))
         by_rule, split = self.rows[0].rule is not None, self.rows[0].privacy_sd is not None
-        head = f"{'level':>6} " * by_rule + f"{'':<{width}} {'mean':>11} {'sd':>10} "
+        head = f"{self.rule_name:>6} " * by_rule + f"{'':<{width}} {'mean':>11} {'sd':>10} "
         head += f"{'sampling':>10} {'privacy':>10} " * split + f"{f'{self.level:.0%} interval':>25}"
         lines = [head]
         for row in self.rows:
@@ -89,22 +91,24 @@ class Posterior(ABC):
         Names of the d coordinates of theta.
     rules : tuple of float
         The rules fitted (quantile levels); empty when the loss has no index.
-    privacy : Account
+    rule_name : str
+        What their index is: "level", or "c" for Huber's constant.
+    privacy : PrivacyReport, or another method's report
         What the releases spent.
     """
 
     kind: ClassVar[str]
     _kinds: ClassVar[dict[str, type[Posterior]]] = {}
+    _report: ClassVar[Any] = PrivacyReport  # class of ``privacy``
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         Posterior._kinds[cls.kind] = cls
 
-    def __init__(
-        self, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: Account
-    ) -> None:
+    def __init__(self, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: Report) -> None:
         self.rules, self.names, self.privacy = tuple(rules), tuple(names), privacy
         self._to_natural = to_natural
+        self.rule_name = "level"
 
     def __repr__(self) -> str:
         rules = f", rules={list(self.rules)}" if self.rules else ""
@@ -122,11 +126,6 @@ class Posterior(ABC):
     @abstractmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Posterior:
         """Inverse of :meth:`_saved`; ``common`` are the arguments of ``Posterior.__init__``."""
-
-    @classmethod
-    def _account(cls, values: dict[str, Any]) -> Account:
-        """The account that :meth:`save` wrote."""
-        return PrivacyReport.from_dict(values)
 
     def _parts(self) -> tuple[Array, Array] | None:
         """Sampling and privacy variances in natural units, each (L or 1, d), where known."""
@@ -202,7 +201,46 @@ class Posterior(ABC):
             for i, name in enumerate(self.names):
                 split = (None, None) if parts is None else tuple(float(np.sqrt(part[j, i])) for part in parts)
                 rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split))
-        return Summary(level, tuple(rows), self.advice())
+        return Summary(level, tuple(rows), self.advice(), self.rule_name)
+
+    def _by_rule(self, rules: Sequence[float] | None, **options: Any) -> Array:
+        """Draws with an axis for the rules even where there is one, (m, L, d)."""
+        draws = self.draws(rules=rules, **options)
+        return draws if draws.ndim == 3 else draws[:, None, :]
+
+    def band(
+        self, level: float = 0.95, *, over: str = "rules", rules: Sequence[float] | None = None, **options: Any
+    ) -> Array:
+        """Simultaneous bands (sup-t), for each coefficient over the rules or over everything: (L, d, 2), low then high.
+
+        ``over`` is "rules" or "all"; ``options`` go to :meth:`draws`.  See :func:`pgbb_fast.rules.sup_t_band`.
+        """
+        return sup_t_band(self._by_rule(rules, **options), level, over=over)
+
+    def curves(
+        self, X: Any, *, rules: Sequence[float] | None = None, rearrange: bool | None = None, **options: Any
+    ) -> Array:
+        """Draws of x'beta at public points, by rule: (m, L, k).
+
+        Parameters
+        ----------
+        X : (k, p) array
+            Points of your choosing (not records), one column for each coefficient but the intercept and the scale.
+        rules : sequence of float, optional
+        rearrange : bool, optional
+            Sort each draw's curves along the levels so that they don't cross; by default where the rules are levels.
+            See :func:`pgbb_fast.rules.rearranged`.
+        """
+        first, end = int(self.names[0] == "intercept"), len(self.names) - int(self.names[-1] == "scale")
+        points = np.asarray(X, dtype=np.float64)
+        if points.ndim != 2 or points.shape[1] != end - first or not np.isfinite(points).all():
+            raise DomainError(f"curves: X must be finite, (k, {end - first}): one column for each slope")
+        draws = self._by_rule(rules, **options)
+        curves = np.einsum("mlp,kp->mlk", draws[:, :, first:end], points)
+        if first:
+            curves = curves + draws[:, :, :1]
+        sort = self.rule_name == "level" if rearrange is None else rearrange
+        return rearranged(curves, np.asarray(self._chosen(rules))) if sort and curves.shape[1] > 1 else curves
 
     def to_arviz(self, **options: Any) -> Any:
         """The draws as an ``arviz.InferenceData`` with one variable, ``theta`` (needs the extra ``arviz``)."""
@@ -233,6 +271,7 @@ class Posterior(ABC):
             "kind": self.kind,
             "names": list(self.names),
             "rules": list(self.rules),
+            "rule_name": self.rule_name,
             "to_natural": {"matrix": self._to_natural.matrix.tolist(), "offset": self._to_natural.offset.tolist()},
             "privacy": self.privacy.to_dict(),
             "settings": settings,
@@ -255,10 +294,12 @@ class Posterior(ABC):
                 "rules": saved["rules"],
                 "names": saved["names"],
                 "to_natural": AffineMap(*(np.asarray(saved["to_natural"][key]) for key in ("matrix", "offset"))),
-                "privacy": _kind(saved["kind"])._account(saved["privacy"]),
+                "privacy": _kind(saved["kind"])._report.from_dict(saved["privacy"]),
             }
             arrays = load_file(str(path / "posterior.safetensors"))
-            return _kind(saved["kind"])._restored(arrays, saved["settings"], common)
+            posterior = _kind(saved["kind"])._restored(arrays, saved["settings"], common)
+            posterior.rule_name = str(saved.get("rule_name", "level"))
+            return posterior
         except FileNotFoundError as error:
             missing = Path(error.filename).name if error.filename else "posterior.safetensors"
             raise DomainError(f"load: {path} is no saved posterior, {missing} is missing") from None
@@ -276,6 +317,9 @@ def _kind(name: str) -> type[Posterior]:
         "noise-aware": "noise_aware_posterior",
         "generator": "generator_posterior",
         "sampled": "baselines.posterior",
+        "bootstrap": "bootstrap.posterior",
+        "deconvolved": "bootstrap.deconvolution",
+        "little-bootstraps": "bootstrap.little",
     }[name]
     importlib.import_module(f"pgbb_fast.{home}")
     return Posterior._kinds[name]

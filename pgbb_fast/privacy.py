@@ -13,8 +13,8 @@ from pgbb_fast.errors import DomainError, PrivacyError
 
 __all__ = [
     "ADJACENCY",
-    "Account",
     "PrivacyReport",
+    "Report",
     "calibrate",
     "outward",
     "sampling_threshold",
@@ -43,8 +43,8 @@ def sampling_threshold(who: str, rate: float) -> int:
     return threshold
 
 
-class Account(Protocol):
-    """What every posterior can say about what was spent on it."""
+class Report(Protocol):
+    """What every report of what was spent has: a guarantee, its adjacency, a sentence, and a form for JSON."""
 
     @property
     def epsilon(self) -> float:
@@ -53,6 +53,10 @@ class Account(Protocol):
     @property
     def delta(self) -> float:
         """The delta of the guarantee."""
+
+    @property
+    def adjacency(self) -> str:
+        """Which data sets are neighbours."""
 
     def statement(self) -> str:
         """The guarantee, or that there is none, in a sentence."""

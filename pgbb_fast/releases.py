@@ -11,6 +11,7 @@ import hashlib
 import math
 import secrets
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,9 +139,24 @@ def release_step(
     draws = Draws(np.ascontiguousarray(at), weights, np.asarray(loss.constants)[rule])
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     stream = Stream(keys.secret, step)
-    grid = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
+    if loss.slope is None:
+        grid = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
+    else:
+        own = partial(loss.own_gradient, intercept=problem.intercept)
+        grid = reference.gradient_step(own, problem.records, draws, mechanism, stream)
+        grid = grid + reference.noise(theta.shape, mechanism, stream)
     gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
-    return np.asarray(gradient + theta if loss.additive else gradient)
+    return np.asarray(gradient + _public_part(problem, theta))
+
+
+def _public_part(problem: Problem, theta: Array) -> Array:
+    """What the mean loss's gradient at ``theta`` (., d) has beside the records' part, which is all that is released."""
+    if problem.loss.additive:
+        return theta
+    ridge = np.full(theta.shape[-1], problem.loss.ridge)
+    if problem.intercept:
+        ridge[0] = 0.0
+    return np.asarray(ridge * theta)
 
 
 def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, Array]:
@@ -162,12 +178,18 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     L, loss = len(theta), problem.loss
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
-    grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
+    if loss.slope is None:
+        grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
+    else:
+
+        def own(_: int, at: Array, x: Array, y: Array) -> Array:
+            return loss.own_gradient(at, x, y, problem.intercept)
+
+        grid = reference.gradient_moments(own, problem.records, draws, problem.clip)
     moment, sigma = _noisy_moment(grid, problem, keys, problem.steps, L * problem.clip**2)
-    if loss.additive:  # scores theta - x where the release has -x: at the minimum the mean score is zero
-        centre = theta.reshape(-1)
-        moment = moment - np.outer(centre, centre)
-    return moment, np.full((L, L), sigma)
+    # at the minimum the mean score is zero, so the records' part has minus the public part for its mean
+    centre = _public_part(problem, theta).reshape(-1)
+    return moment - np.outer(centre, centre), np.full((L, L), sigma)
 
 
 def release_design(problem: Problem, keys: Keys) -> tuple[Array, float]:

@@ -44,6 +44,7 @@ _REGRESSION = (
     losses.huber_fixed,
     losses.logistic,
     losses.linear,
+    losses.expectile,
 )
 SINGLE_SLOPES = {slope.__name__: inlined(single(slope, **_PARTS)) for slope in _REGRESSION}
 LOCATION_SLOPES = {slope.__name__: inlined(single(slope)) for slope in (losses.mean, losses.exponential_mean)}

@@ -1,14 +1,16 @@
 """The specification: obvious NumPy, slow and in one place.  Change this first, then the compiled kernels."""
 
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES
-from pgbb_fast.kernels.reference.moments import score_moments
+from pgbb_fast.kernels.reference.moments import gradient_moments, score_moments
 from pgbb_fast.kernels.reference.random import normals, words
 from pgbb_fast.kernels.reference.sampling import minibatch
-from pgbb_fast.kernels.reference.steps import location_step, noise, regression_step, release
+from pgbb_fast.kernels.reference.steps import gradient_step, location_step, noise, regression_step, release
 
 __all__ = [
     "LOCATION_SLOPES",
     "REGRESSION_SLOPES",
+    "gradient_moments",
+    "gradient_step",
     "location_step",
     "minibatch",
     "noise",

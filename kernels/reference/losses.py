@@ -35,6 +35,11 @@ def linear(y: Array, eta: Array, scale: float, a: float, b: float) -> tuple[Arra
     return np.ones_like(y), np.zeros_like(y)
 
 
+def expectile(y: Array, eta: Array, scale: float, tau: float, reach: float) -> tuple[Array, Array]:
+    r = np.clip(y - eta, -reach, reach)
+    return -np.where(r > 0, tau, 1 - tau) * r, np.zeros_like(y)
+
+
 def mean(theta: Array, x: Array) -> Array:
     return theta - x
 
@@ -50,6 +55,7 @@ REGRESSION_SLOPES: dict[str, RegressionSlope] = {
     "huber_fixed": huber_fixed,
     "logistic": logistic,
     "linear": linear,
+    "expectile": expectile,
 }
 LOCATION_SLOPES: dict[str, Callable[[Array, Array], Array]] = {"mean": mean, "exponential_mean": exponential_mean}
 WITH_SCALE = frozenset({"huber_concomitant"})

@@ -1,11 +1,14 @@
 """Second moment of the clipped scores at one public theta (or one for each rule)."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES, WITH_SCALE
 
+Floats = NDArray[np.float64]
 GRID = 2.0**32
 SAFE = 1.0 - 2.0**-20
 
@@ -17,26 +20,33 @@ def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, cl
     truncated toward zero to a multiple of 2^-32 (times ``SAFE``): (K d, K d) int64, symmetric.  ``draws.weights`` is
     not used; records of the block "takes no part" are left out.
     """
+
+    def gradient(k: int, theta: Floats, x: Floats, y: Floats) -> Floats:
+        if loss in LOCATION_SLOPES:
+            return LOCATION_SLOPES[loss](theta, x)
+        design = np.column_stack([np.ones(len(y)), x]) if intercept else x
+        scale = float(theta[-1]) if loss in WITH_SCALE else 1.0
+        slope, slope_scale = REGRESSION_SLOPES[loss](y, design @ theta[: design.shape[1]], scale, *draws.constants[k])
+        by_beta = slope[:, None] * design
+        return np.column_stack([by_beta, slope_scale]) if loss in WITH_SCALE else by_beta
+
+    return gradient_moments(gradient, records, draws, clip)
+
+
+def gradient_moments(
+    gradient: Callable[[int, Floats, Floats, Floats], Floats], records: Records, draws: Draws, clip: float
+) -> NDArray[np.int64]:
+    """:func:`score_moments` of any loss; ``gradient`` maps k, theta (d,), x (m, p), y (m,) to (m, d)."""
     part = records.block < draws.weights.shape[1] - 1
     x = records.x[part].astype(np.float64)
+    y = records.y[part].astype(np.float64) if records.y.size else np.zeros(len(x))
     scores = []
     for k, theta in enumerate(draws.theta):
-        if loss in LOCATION_SLOPES:
-            gradient = LOCATION_SLOPES[loss](theta, x)
-        else:
-            y = records.y[part].astype(np.float64)
-            design = np.column_stack([np.ones(len(y)), x]) if intercept else x
-            scale = float(theta[-1]) if loss in WITH_SCALE else 1.0
-            slope, slope_scale = REGRESSION_SLOPES[loss](
-                y, design @ theta[: design.shape[1]], scale, *draws.constants[k]
-            )
-            gradient = slope[:, None] * design
-            if loss in WITH_SCALE:
-                gradient = np.column_stack([gradient, slope_scale])
-        norm = np.sqrt((gradient**2).sum(axis=1))
+        score = gradient(k, theta, x, y)
+        norm = np.sqrt((score**2).sum(axis=1))
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(norm > clip, clip / norm, 1.0) / (clip * np.sqrt(len(draws.theta)))
-            clipped = gradient * factor[:, None]
+            clipped = score * factor[:, None]
         clipped[~np.isfinite(norm)] = 0.0
         scores.append(clipped)
     v = np.column_stack(scores)

@@ -1,5 +1,7 @@
 """One training step's release, as method.md section 4 defines it, on the fixed-point grid of ``scalar.clip``."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,6 +47,25 @@ def decoded(records: Records, p: int) -> tuple[NDArray[np.float64], NDArray[np.f
     else:
         block = records.block.astype(np.int64)
     return x, y, block
+
+
+RecordGradient = Callable[[Floats, Floats, Floats], Floats]
+
+
+def gradient_step(
+    gradient: RecordGradient, records: Records, draws: Draws, mechanism: Mechanism, stream: Stream
+) -> NDArray[np.int64]:
+    """As :func:`regression_step` for any loss: ``gradient`` maps theta (d,), x (m, p), y (m,) to (m, d), row i a
+    function of theta and record i only."""
+    K, d = draws.theta.shape
+    take = minibatch(stream.key, stream.step, len(records.x), mechanism.threshold)
+    x, y, block = decoded(records, records.x.shape[1])
+    x, y, block = x[take], y[take], block[take]
+    out = np.zeros((K, d), dtype=np.int64)
+    for k, theta in enumerate(draws.theta):
+        weight = draws.weights[k, block]
+        out[k] = _grid_sum(gradient(theta, x, y), weight, mechanism.clip, d, exponent(draws.weights[k]))
+    return out
 
 
 def regression_step(

@@ -52,6 +52,15 @@ def linear(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, f
     return ONE, ZERO
 
 
+def expectile(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
+    """Asymmetric square |tau - 1(r < 0)| r^2 / 2, r = y - eta moved into [-a, a]; b = tau, c = 1 - tau.
+
+    Newey and Powell (1987), Econometrica 55(4); in [-tau a, (1 - tau) a].
+    """
+    psi = within(y - eta, a)
+    return -(b if psi > ZERO else c) * psi, ZERO
+
+
 def quantile_constants(scale: float, tau: float, h: float) -> tuple[float, float, float]:
     """(1/h, 1/2 - tau, 0)."""
     return 1.0 / h, 0.5 - tau, 0.0
@@ -67,6 +76,11 @@ def huber_fixed_constants(scale: float, c: float, unused: float) -> tuple[float,
     return 0.0, c, 0.0
 
 
+def expectile_constants(scale: float, tau: float, reach: float) -> tuple[float, float, float]:
+    """(reach, tau, 1 - tau)."""
+    return reach, tau, 1.0 - tau
+
+
 def no_constants(scale: float, first: float, second: float) -> tuple[float, float, float]:
     """(0, 0, 0)."""
     return 0.0, 0.0, 0.0
@@ -79,6 +93,7 @@ CONSTANTS = {
     "huber_fixed": huber_fixed_constants,
     "logistic": no_constants,
     "linear": no_constants,
+    "expectile": expectile_constants,
     "mean": no_constants,
     "exponential_mean": no_constants,
 }

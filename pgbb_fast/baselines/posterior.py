@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.baselines.report import account
+from pgbb_fast.baselines.report import EitherReport
 from pgbb_fast.errors import DomainError
 from pgbb_fast.posterior import AffineMap, Posterior
-from pgbb_fast.privacy import Account
+from pgbb_fast.privacy import Report
 
 __all__ = ["SampledPosterior"]
 
@@ -30,9 +30,10 @@ class SampledPosterior(Posterior):
     """
 
     kind = "sampled"
+    _report = EitherReport
 
     def __init__(
-        self, sample: Array, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: Account
+        self, sample: Array, *, rules: Sequence[float], to_natural: AffineMap, names: Sequence[str], privacy: Report
     ) -> None:
         super().__init__(rules=rules, to_natural=to_natural, names=names, privacy=privacy)
         self._sample = sample
@@ -58,7 +59,3 @@ class SampledPosterior(Posterior):
     @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
         return cls(arrays["sample"], **common)
-
-    @classmethod
-    def _account(cls, values: dict[str, Any]) -> Account:
-        return account(values)

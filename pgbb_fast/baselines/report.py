@@ -10,9 +10,9 @@ from typing import Any
 
 from pgbb_fast.accountant import SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.privacy import ADJACENCY, Account, outward
+from pgbb_fast.privacy import ADJACENCY, Report, outward
 
-__all__ = ["GaussianReport", "NoGuarantee", "account", "calibrated", "share_multiplier"]
+__all__ = ["EitherReport", "GaussianReport", "NoGuarantee", "calibrated", "share_multiplier"]
 
 WHOLE = 1.0 - 1e-12  # shares are scaled by this, so that rounding can't make them add up to more than one
 
@@ -76,6 +76,11 @@ class NoGuarantee:
         """1: no guarantee."""
         return 1.0
 
+    @property
+    def adjacency(self) -> str:
+        """None: no guarantee."""
+        return "none"
+
     def statement(self) -> str:
         """That there is no guarantee."""
         return f"NOT PRIVATE: computed from {self.n} records without any noise; not for publication."
@@ -85,12 +90,16 @@ class NoGuarantee:
         return {"guarantee": "none", "n": self.n}
 
 
-def account(values: dict[str, Any]) -> Account:
-    """Inverse of ``to_dict`` of either account."""
-    if values.get("guarantee") == "none":
-        return NoGuarantee(values["n"])
-    parts = {"mechanism": SubsampledGaussian(**values["mechanism"]), "shares": tuple(values["shares"])}
-    return GaussianReport(**{**values, **parts})
+class EitherReport:
+    """Reads what ``to_dict`` of either report wrote."""
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Report:
+        """Inverse of ``to_dict``."""
+        if values.get("guarantee") == "none":
+            return NoGuarantee(values["n"])
+        parts = {"mechanism": SubsampledGaussian(**values["mechanism"]), "shares": tuple(values["shares"])}
+        return GaussianReport(**{**values, **parts})
 
 
 @lru_cache(maxsize=64)

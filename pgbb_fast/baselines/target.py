@@ -94,8 +94,7 @@ def _loss_scale(model: PrivateEstimator, loss: Loss, to_natural: AffineMap, d: i
     if loss.kernel == "exponential_mean":
         return np.ones(d)
     if isinstance(model, PrivateRegressor) and (loss.has_scale or loss.kernel.startswith("quantile")):
-        low, high = model.y_bounds
-        return np.full(d, (high - low) / 2 if model.fit_intercept else max(abs(low), abs(high)))
+        return np.full(d, model._y_radius)
     raise DomainError(f"baselines: no unit is known for the loss {loss.kernel!r}")
 
 

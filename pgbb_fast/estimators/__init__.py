@@ -1,6 +1,19 @@
 """Estimators: ``fit`` spends the budget, ``posterior_`` is free."""
 
 from pgbb_fast.estimators.location import PrivateMean
-from pgbb_fast.estimators.regression import PrivateHuberRegressor, PrivateQuantileRegressor
+from pgbb_fast.estimators.regression import (
+    PrivateExpectileRegressor,
+    PrivateGeneralisedRegressor,
+    PrivateHuberRegressor,
+    PrivateLogisticRegressor,
+    PrivateQuantileRegressor,
+)
 
-__all__ = ["PrivateHuberRegressor", "PrivateMean", "PrivateQuantileRegressor"]
+__all__ = [
+    "PrivateExpectileRegressor",
+    "PrivateGeneralisedRegressor",
+    "PrivateHuberRegressor",
+    "PrivateLogisticRegressor",
+    "PrivateMean",
+    "PrivateQuantileRegressor",
+]

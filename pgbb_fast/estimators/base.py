@@ -130,7 +130,12 @@ class PrivateEstimator:
         """Number of rules fitted jointly."""
         return 1
 
-    _moments: ClassVar[int] = 1  # second moments that the moment_share is for
+    @property
+    def _moments(self) -> int:
+        """Number of second moments that the ``moment_share`` is for."""
+        return 1
+
+    _slow: ClassVar[bool] = False  # records are then visited no more often than privacy wants
 
     def _mechanism(self, n: int) -> BlockedGaussian:
         """The mechanism that ``fit`` on n records will run, without its noise multiplier."""
@@ -150,7 +155,7 @@ class PrivateEstimator:
                 mechanism,
                 budget_epsilon=self.epsilon,
                 budget_delta=self.delta,
-                with_moment=self.moment_share > 0.0,
+                with_moment=self.moment_share > 0.0 and not self._slow,
             )
         return replace(mechanism, sampling_rate=sampling_threshold(self._who, rate) / 2**32)
 
@@ -222,3 +227,4 @@ class PrivateEstimator:
             names=names,
             privacy=report,
         )
+        self._posterior.rule_name = loss.rule_name

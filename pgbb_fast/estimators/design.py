@@ -122,9 +122,9 @@ class Design:
         return out
 
     def unit_target(self, y: NDArray[Any]) -> NDArray[np.float32]:
-        """y clipped to its bounds and mapped to [-1, 1]: (n,) float32."""
+        """y clipped to its bounds and mapped to [-1, 1]: (n,) float32; without bounds, the nearer of 0 and 1."""
         if self.y_bounds is None:
-            return y.astype(np.float32)
+            return (y > 0.5).astype(np.float32)
         centre, radius = self.y_map
         out = np.empty(len(y), dtype=np.float32)
         for start in range(0, len(y), CHUNK):
@@ -136,16 +136,18 @@ class Design:
         """Names of theta's coordinates: intercept if any, features, scale if any."""
         return (INTERCEPT,) * self.intercept + self.terms + (SCALE,) * scale
 
-    def box(self, who: str, coef_bounds: Bounds | None, scale: bool) -> NDArray[np.float64]:
+    def box(
+        self, who: str, coef_bounds: Bounds | None, scale: bool, reach: float = DEFAULT_REACH
+    ) -> NDArray[np.float64]:
         """Public bounds of theta in unit coordinates, (d, 2).
 
         ``coef_bounds`` are (low, high) of each slope in natural units; None means that no term moves y by more
-        than twice its whole range over the term's own range.  The intercept, in unit coordinates, is the
-        prediction at the centre of the features: within twice the range of y.
+        than ``reach`` = 2 times its whole range over the term's own range.  The intercept, in unit coordinates, is the
+        prediction at the centre of the features: within as many times the range of y.
         """
         x_radius, y_radius = self.x_map[1], self.y_map[1]
         if coef_bounds is None:
-            slopes = np.tile([-DEFAULT_REACH, DEFAULT_REACH], (sum(self.degrees), 1))
+            slopes = np.tile([-reach, reach], (sum(self.degrees), 1))
         elif max(self.degrees) > 1:
             raise DomainError(f"{who}: coef_bounds can't be given together with degrees above 1; leave them out")
         else:
@@ -155,7 +157,7 @@ class Design:
             slopes = slopes * (x_radius / y_radius)[:, None]
         rows = [slopes]
         if self.intercept:
-            rows.insert(0, np.array([[-DEFAULT_REACH, DEFAULT_REACH]]))
+            rows.insert(0, np.array([[-reach, reach]]))
         if scale:
             rows.append(np.array([[LEAST_SCALE, 1.0]]))
         return np.vstack(rows)

@@ -1,10 +1,10 @@
-"""Private regression: smoothed quantiles and Huber's M-estimator."""
+"""Private regression: smoothed quantiles, Huber's M-estimator, expectiles, logistic."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,13 +13,36 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator
-from pgbb_fast.estimators.design import Bounds, Design, pairs
+from pgbb_fast.estimators.design import DEFAULT_REACH, Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
-from pgbb_fast.losses import QUANTILE_KERNELS, Loss, huber, smoothed_quantile
+from pgbb_fast.losses import (
+    QUANTILE_KERNELS,
+    Loss,
+    expectile,
+    huber,
+    huber_kappa,
+    logistic,
+    own_slope,
+    smoothed_quantile,
+)
 
-__all__ = ["PrivateHuberRegressor", "PrivateQuantileRegressor"]
+__all__ = [
+    "PrivateExpectileRegressor",
+    "PrivateGeneralisedRegressor",
+    "PrivateHuberRegressor",
+    "PrivateLogisticRegressor",
+    "PrivateQuantileRegressor",
+]
 
 MOST_DEGREE = 6
+
+
+def different(who: str, name: str, rules: float | Sequence[float]) -> tuple[float, ...]:
+    """One rule or several different ones as a tuple."""
+    chosen = (rules,) if isinstance(rules, (int, float)) else tuple(rules)
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise DomainError(f"{who}: {name} must be one or more different numbers, got {rules!r}")
+    return chosen
 
 
 class PrivateRegressor(PrivateEstimator):
@@ -45,13 +68,20 @@ class PrivateRegressor(PrivateEstimator):
     """
 
     _scale: ClassVar[bool] = False
-    _moments = 2  # of the scores, and of the features
+
+    @property
+    def _moments(self) -> int:
+        """Of the scores, and of the features."""
+        return 2
+
+    _reach: float = DEFAULT_REACH
+    _classes: ClassVar[bool] = False  # y is 0 or 1, and has no bounds of its own
 
     def __init__(
         self,
         *,
         x_bounds: Bounds,
-        y_bounds: tuple[float, float],
+        y_bounds: tuple[float, float] | None = None,
         coef_bounds: Bounds | None = None,
         degrees: Mapping[str, int] | None = None,
         fit_intercept: bool = True,
@@ -59,21 +89,37 @@ class PrivateRegressor(PrivateEstimator):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        if y_bounds is None:
+        if self._classes and y_bounds is not None:
+            raise DomainError(f"{self._who}: y is a class, 0 or 1; leave y_bounds out")
+        if y_bounds is None and not self._classes:
             raise DomainError(f"{self._who}: y_bounds is required: a public (low, high), fixed in advance")
         self.x_bounds, self.coef_bounds, self.fit_intercept = x_bounds, coef_bounds, bool(fit_intercept)
         self.degrees = {
             name: check.integer(self._who, f"degrees[{name!r}]", degree, 1, MOST_DEGREE)
             for name, degree in (degrees or {}).items()
         }
-        self.y_bounds = check.ordered_pair(self._who, "y_bounds", y_bounds)
+        self.y_bounds = None if y_bounds is None else check.ordered_pair(self._who, "y_bounds", y_bounds)
         self.feature_names = None if feature_names is None else tuple(feature_names)
         if x_bounds is None or not hasattr(x_bounds, "keys"):
             pairs(self._who, "x_bounds", x_bounds)
 
     @abstractmethod
-    def _loss(self, n: int, p: int) -> Loss:
-        """The loss in unit coordinates."""
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
+        """The loss in unit coordinates; ``reach`` bounds |y - x'b| over the records' domain and the box of b."""
+
+    def _design(self, names: tuple[str, ...], bounds: NDArray[np.float64], degrees: tuple[int, ...]) -> Design:
+        return Design(names, bounds, self.y_bounds, self.fit_intercept, degrees)
+
+    def _unit_target(self, design: Design, y: NDArray[Any]) -> NDArray[np.float32]:
+        return design.unit_target(y)
+
+    @property
+    def _y_radius(self) -> float:
+        """Units of y in one unit coordinate."""
+        if self.y_bounds is None:
+            return 1.0
+        low, high = self.y_bounds
+        return (high - low) / 2 if self.fit_intercept else max(abs(low), abs(high))
 
     def fit(self, X: Any, y: Any, *, on_step: OnStep | None = None) -> Self:
         """Spend the budget on the records and keep the released posterior.
@@ -104,14 +150,15 @@ class PrivateRegressor(PrivateEstimator):
             raise DomainError(f"{who}: degrees names {unknown}, which are no features; they are {list(names)}")
         degrees = tuple(self.degrees.get(name, 1) for name in names)
         bounds = pairs(who, "x_bounds", self.x_bounds, names)
-        design = Design(names, bounds, self.y_bounds, self.fit_intercept, degrees)
-        box = design.box(who, self.coef_bounds, self._scale)
+        design = self._design(names, bounds, degrees)
+        box = design.box(who, self.coef_bounds, self._scale, self._reach)
         require_records(who, n, self.n_blocks)
-        loss = self._loss(n, sum(degrees))
+        linear = box[: len(box) - self._scale]
+        loss = self._loss(n, sum(degrees), 1.0 + float(np.abs(linear).max(axis=1).sum()))
 
         def unit() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
             require_finite(who, X=array, y=response)
-            return design.unit_features(array), design.unit_target(response)
+            return design.unit_features(array), self._unit_target(design, response)
 
         self._run(
             unit,
@@ -123,7 +170,7 @@ class PrivateRegressor(PrivateEstimator):
             to_natural=design.to_natural(self._scale),
             names=design.theta_names(self._scale),
             on_step=on_step,
-            design_bound=design.feature_bound,
+            design_bound=design.feature_bound if self._moments == 2 else None,
         )
         return self
 
@@ -160,10 +207,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        levels = (tau,) if isinstance(tau, (int, float)) else tuple(tau)
-        if not levels or len(set(levels)) != len(levels):
-            raise DomainError(f"{self._who}: tau must be one or more different levels, got {tau!r}")
-        self.tau = tuple(check.between(self._who, "tau", level, 0.0, 1.0) for level in levels)
+        self.tau = tuple(check.between(self._who, "tau", level, 0.0, 1.0) for level in different(self._who, "tau", tau))
         self.bandwidth = None if bandwidth is None else check.positive(self._who, "bandwidth", bandwidth)
         self.kernel = check.one_of(self._who, "kernel", kernel, QUANTILE_KERNELS)
 
@@ -171,11 +215,9 @@ class PrivateQuantileRegressor(PrivateRegressor):
     def _rules(self) -> int:
         return len(self.tau)
 
-    def _loss(self, n: int, p: int) -> Loss:
-        low, high = self.y_bounds
-        radius = (high - low) / 2 if self.fit_intercept else max(abs(low), abs(high))
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
         default = 0.0625 * min(1.0, (p + 1 + math.log(n)) / n) ** 0.4
-        h = default if self.bandwidth is None else self.bandwidth / radius
+        h = default if self.bandwidth is None else self.bandwidth / self._y_radius
         return smoothed_quantile(self.tau, h, self.kernel)
 
 
@@ -184,8 +226,10 @@ class PrivateHuberRegressor(PrivateRegressor):
 
     Parameters
     ----------
-    c, kappa : float
-        Huber's constant (in units of the scale) and the consistency constant of the scale.
+    c : float or sequence of float
+        Huber's constant(s), in units of the scale.  One budget pays for several (method.md section 5).
+    kappa : float, optional
+        Consistency constant of the scale, for a single c; by default E psi_c(Z)^2, Z standard normal.
     **settings
         See :class:`PrivateRegressor` and :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
     """
@@ -193,10 +237,137 @@ class PrivateHuberRegressor(PrivateRegressor):
     _who = "PrivateHuberRegressor"
     _scale = True
 
-    def __init__(self, *, c: float = 1.345, kappa: float = 0.71, **settings: Any) -> None:
+    def __init__(self, *, c: float | Sequence[float] = 1.345, kappa: float | None = None, **settings: Any) -> None:
         super().__init__(**settings)
-        self.c = check.positive(self._who, "c", c)
-        self.kappa = check.positive(self._who, "kappa", kappa)
+        self.c = tuple(check.positive(self._who, "c", one) for one in different(self._who, "c", c))
+        if kappa is not None and len(self.c) > 1:
+            raise DomainError(f"{self._who}: kappa belongs to a single c; leave it out")
+        self.kappa = (
+            tuple(huber_kappa(one) for one in self.c) if kappa is None else (check.positive(self._who, "kappa", kappa),)
+        )
 
-    def _loss(self, n: int, p: int) -> Loss:
+    @property
+    def _rules(self) -> int:
+        return len(self.c)
+
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
         return huber(self.c, self.kappa)
+
+
+class PrivateExpectileRegressor(PrivateRegressor):
+    """Expectile regression, at one level or jointly over several (Newey and Powell 1987).
+
+    Parameters
+    ----------
+    level : float or sequence of float
+        Expectile level(s), each in (0, 1); .5 is least squares.  One budget pays for all of them.
+    residual_bound : float, optional
+        Size of a residual, in units of y, beyond which the loss's slope is constant (an M-quantile's); the gradient's
+        bound is max(level, 1 - level) times it.  By default a quarter of the range of y.  math.inf stands for the
+        largest residual over ``y_bounds`` and the whole box of b, half the range plus the largest |x'b|: then the loss
+        is the expectile's own for every record, and the noise larger accordingly.
+    **settings
+        See :class:`PrivateRegressor` and :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
+    """
+
+    _who = "PrivateExpectileRegressor"
+
+    def __init__(
+        self, *, level: float | Sequence[float] = 0.5, residual_bound: float | None = None, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self.level = tuple(
+            check.between(self._who, "level", one, 0.0, 1.0) for one in different(self._who, "level", level)
+        )
+        if residual_bound is not None and residual_bound != math.inf:
+            check.positive(self._who, "residual_bound", residual_bound)
+        self.residual_bound = residual_bound
+
+    @property
+    def _rules(self) -> int:
+        return len(self.level)
+
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
+        wanted = 0.5 if self.residual_bound is None else self.residual_bound / self._y_radius
+        return expectile(self.level, min(wanted, reach))
+
+
+class PrivateLogisticRegressor(PrivateRegressor):
+    """Logistic regression of a class, 0 or 1 (any other y counts as the nearer one).
+
+    Parameters
+    ----------
+    ridge : float
+        Weight of |slopes|^2 / 2 beside the mean loss, on features mapped to [-1, 1].  It is public, so it takes no part
+        in the clipped sum.
+    **settings
+        See :class:`PrivateRegressor` (without ``y_bounds``) and
+        :class:`~pgbb_fast.estimators.base.PrivateEstimator`.  By default each feature moves the log odds by at most 10
+        over its range.
+    """
+
+    _who = "PrivateLogisticRegressor"
+    _classes = True
+    _reach = 5.0
+
+    def __init__(self, *, ridge: float = 0.0, **settings: Any) -> None:
+        self.ridge = check.real(self._who, "ridge", ridge)
+        if not self.ridge >= 0.0:
+            raise DomainError(f"{self._who}: ridge must be at least 0, got {ridge!r}")
+        super().__init__(**settings)
+
+    @property
+    def _moments(self) -> int:
+        """Only the scores' with a ridge: H then has not the shape of the features' moment."""
+        return 1 if self.ridge > 0.0 else 2
+
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
+        return logistic(self.ridge)
+
+
+class PrivateGeneralisedRegressor(PrivateRegressor):
+    """A generalised linear loss of your own, by its slope in the linear predictor eta = x'b (Poisson, probit, ...).
+
+    It runs on the NumPy reference, one record at a time: some ten times slower than the built-in losses.
+
+    Parameters
+    ----------
+    slope : callable
+        (y, eta) -> d loss / d eta of one record, plain numbers.  It must not remember records or show them.  It is
+        tried first, without records, over the public ranges of y and eta; later a record for which it fails or is not
+        finite counts as zero, silently.
+    slope_bound : float
+        Stated bound of |slope|; what exceeds it is clipped with the whole gradient, so privacy does not rest on it.
+    y_bounds : (low, high)
+        Public bounds of y, which is passed on in its own units.
+    eta_reach : float
+        Public bound of the intercept and of each slope times half its feature's range, in units of eta.
+    **settings
+        See :class:`PrivateRegressor` and :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
+    """
+
+    _who = "PrivateGeneralisedRegressor"
+    _slow = True
+
+    def __init__(
+        self, *, slope: Callable[[float, float], float], slope_bound: float, eta_reach: float, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self._own = own_slope(slope, slope_bound)
+        self._reach = check.positive(self._who, "eta_reach", eta_reach)
+
+    def _design(self, names: tuple[str, ...], bounds: NDArray[np.float64], degrees: tuple[int, ...]) -> Design:
+        return Design(names, bounds, None, self.fit_intercept, degrees)
+
+    def _unit_target(self, design: Design, y: NDArray[Any]) -> NDArray[np.float32]:
+        assert self.y_bounds is not None
+        return np.clip(y.astype(np.float64), *self.y_bounds).astype(np.float32)
+
+    def _loss(self, n: int, p: int, reach: float) -> Loss:
+        assert self.y_bounds is not None
+        assert self._own.slope is not None
+        for y in np.linspace(*self.y_bounds, 5).tolist():
+            for eta in np.linspace(1.0 - reach, reach - 1.0, 9).tolist():
+                if not math.isfinite(self._own.slope(y, eta)):
+                    raise DomainError(f"{self._who}: slope({y:g}, {eta:g}) fails or is not finite")
+        return self._own

@@ -89,6 +89,24 @@ def test_huber_slopes_are_derivatives(r, s):
         assert abs(fixed - (rho(r - h) - rho(r + h)) / (2 * h)) < 1e-9
 
 
+@pytest.mark.parametrize("r", RESIDUALS)
+@pytest.mark.parametrize("tau", [0.1, 0.5, 0.8])
+def test_expectile_slope_is_the_derivative_of_the_asymmetric_square(r, tau):
+    """Within the bound of the residual; beyond it the slope is that at the bound."""
+    reach = 3.0
+    with mpmath.workdps(40):
+
+        def loss(eta):
+            e = mpmath.mpf(r) - eta
+            return (tau if e > 0 else 1 - mpmath.mpf(tau)) * e * e / 2
+
+        h = mpmath.mpf("1e-15")
+        slope = (loss(h) - loss(-h)) / (2 * h) if abs(r) <= reach else -mpmath.sign(r) * reach * (
+            mpmath.mpf(tau) if r > 0 else 1 - mpmath.mpf(tau)
+        )
+    assert abs(definition("expectile", r, 0.0, 1.0, tau, reach)[0] - slope) < 1e-14
+
+
 @pytest.mark.parametrize("eta", [-800.0, -30.0, -1.0, 0.0, 0.5, 20.0, 800.0])
 @pytest.mark.parametrize("y", [0.0, 1.0])
 def test_logistic_slope(eta, y):

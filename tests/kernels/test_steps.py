@@ -65,6 +65,7 @@ def tolerance(loss, records, draws, mechanism, stream):
         "huber_concomitant": (1 + first) / s,
         "huber_fixed": 1.0,
         "logistic": 0.25,
+        "expectile": max(first, 1 - first),
         "mean": 1.0,
         "exponential_mean": 1 / s**2 + 1 / s,
     }[loss]
