@@ -128,7 +128,7 @@ def _moments(unit: NDArray[np.float32], report: GaussianReport, keys: Keys) -> t
     v = np.ascontiguousarray(np.column_stack([np.ones(len(unit), dtype=np.float32), unit]))
     size = v.shape[1]
     moment, noise = release_moment(_problem(v, report, float(np.sqrt(size)), moment=True), keys, np.zeros((1, size)))
-    return moment, float(noise[0])
+    return moment, float(noise[0, 0])
 
 
 class NoisyGibbsRegressor(_NoisyGibbs):

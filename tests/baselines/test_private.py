@@ -421,7 +421,7 @@ def test_a_loss_of_unknown_unit_is_refused():
     class Fixed(PrivateHuberRegressor):
         _scale = False
 
-        def _loss(self, n, p):
+        def _loss(self, n, p, reach):
             return huber_fixed_scale(0.5)
 
     with pytest.raises(DomainError, match="unit"):
