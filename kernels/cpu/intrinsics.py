@@ -97,17 +97,51 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.intp), generate
 
 
-def _as_float(builder: Any, vector: Any, element: Any, lanes: int) -> Any:
-    """A vector of ``element`` (Numba type) as single-precision numbers."""
-    target = ir.VectorType(ir.FloatType(), lanes)
+def _as_float(builder: Any, value: Any, element: Any, encoding: str, lanes: int = 0) -> Any:
+    """A number, or a vector of ``lanes`` of them, in single precision.
+
+    ``element`` is Numba's type of what is stored; ``encoding`` says what the bits of unsigned 16-bit words mean.
+    """
+    kind, word = (ir.VectorType(t, lanes) if lanes else t for t in (ir.FloatType(), I32))
+
+    def all_of(type_: Any, constant: Any) -> Any:
+        return ir.Constant(type_, [constant] * lanes if lanes else constant)
+
+    if encoding:
+        bits = builder.zext(value, word)
+        if encoding == "bfloat16":      # the upper half of a single-precision number
+            return builder.bitcast(builder.shl(bits, all_of(word, 16)), kind)
+        size = builder.and_(bits, all_of(word, 0x7FFF))
+        sign = builder.shl(builder.and_(bits, all_of(word, 0x8000)), all_of(word, 16))
+        moved = builder.shl(size, all_of(word, 13))
+        normal = builder.add(moved, all_of(word, 112 << 23))
+        tiny = builder.bitcast(builder.fmul(builder.uitofp(size, kind), all_of(kind, 2.0**-24)), word)
+        wide = builder.or_(moved, all_of(word, 0x7F800000))
+        found = builder.select(builder.icmp_unsigned("<", size, all_of(word, 0x0400)), tiny, normal)
+        found = builder.select(builder.icmp_unsigned(">=", size, all_of(word, 0x7C00)), wide, found)
+        return builder.bitcast(builder.or_(found, sign), kind)
     if element == types.float32:
-        return vector
+        return value
     if element == types.float64:
-        return builder.fptrunc(vector, target)
-    return builder.sitofp(vector, target) if element.signed else builder.uitofp(vector, target)
+        return builder.fptrunc(value, kind)
+    return builder.sitofp(value, kind) if element.signed else builder.uitofp(value, kind)
 
 
-def rows_to_columns(lanes: int) -> Callable[..., None]:
+def _number(encoding: str) -> Callable[..., Any]:
+    """An intrinsic: ``array[index]``, index >= 0, in single precision."""
+
+    @intrinsic
+    def number(typing: Any, array: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            stored = builder.load(_element(context, builder, signature.args[0], args[0], args[1]))
+            return _as_float(builder, stored, signature.args[0].dtype, encoding)
+
+        return types.float32(array, types.intp), generate
+
+    return number  # type: ignore[no-any-return]
+
+
+def _rows_to_columns(lanes: int, encoding: str) -> Callable[..., None]:
     """An intrinsic that turns pieces of 16 rows into ``lanes`` (4, 8 or 16) columns of 16 numbers each.
 
     ``f(x, width, column, hits, first, buffer, place, stride)``: x[hits[first + r], column + j], r < 16, j < lanes, goes
@@ -131,7 +165,7 @@ def rows_to_columns(lanes: int) -> Callable[..., None]:
                 pointer = _element(context, builder, kinds[0], x_, start)
                 wide = builder.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
                 size = context.get_abi_sizeof(element)
-                return _as_float(builder, builder.load(wide, align=size), kinds[0].dtype, lanes)
+                return _as_float(builder, builder.load(wide, align=size), kinds[0].dtype, encoding, lanes)
 
             def shuffle(a: Any, b: Any, order: list[int]) -> Any:
                 mask = ir.Constant(ir.VectorType(I32, len(order)), [I32(i) for i in order])
@@ -164,9 +198,9 @@ def rows_to_columns(lanes: int) -> Callable[..., None]:
     return transpose  # type: ignore[no-any-return]
 
 
-rows_to_4 = rows_to_columns(4)
-rows_to_8 = rows_to_columns(8)
-rows_to_16 = rows_to_columns(16)
+ENCODINGS = ("", "float16", "bfloat16")    # "": what the array's own type says
+NUMBER = {encoding: _number(encoding) for encoding in ENCODINGS}
+ROWS_TO_COLUMNS = {(lanes, code): _rows_to_columns(lanes, code) for lanes in (4, 8, 16) for code in ENCODINGS}
 
 
 @intrinsic

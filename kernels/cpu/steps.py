@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
-from pgbb_fast.kernels.cpu.compile import compiled, inner, single, specialise
+from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, weight_exponent
-from pgbb_fast.kernels.cpu.intrinsics import at, prefetch, put
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS, at, prefetch, put
+from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
     CHUNK_COUNTER,
@@ -26,7 +27,7 @@ from pgbb_fast.kernels.cpu.sampling import (
     whole,
 )
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import PAD, TILE, decode, load_response, tile_rows
+from pgbb_fast.kernels.cpu.tile import PAD, TILE, decode, tile_rows
 from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
@@ -40,6 +41,8 @@ F32, I64 = np.float32, np.int64
 constants: Any = None
 add_tile: Any = None
 load: Any = None
+load_response: Any = None
+columnwise = False          # whether x is stored by columns, (columns, n)
 has_scale = False
 
 
@@ -72,9 +75,9 @@ def _process(
     full = (m + PAD - 1) // PAD * PAD
     for i in range(m, full):
         put(hits, i, at(hits, m - 1))
-    columns = x.shape[1]
+    columns = x.shape[0] if columnwise else x.shape[1]
     packed = y.size == 0
-    load(x, hits, full, values)
+    load(x, hits, m, full, values)
     if not packed:
         load_response(y, p, hits, full, values)
     if table.size > 0:
@@ -115,7 +118,8 @@ def _share(
     public: Any, shift: Any, values: Any, queue: Any, blocks: Any, words: Any, gaps: Any, total: Any,
 ) -> None:  # fmt: skip
     """Sums over the minibatch's records in one group's share of the data, in ``total`` (at least K d)."""
-    n, (K, d) = x.shape[0], theta.shape
+    n, columns = (x.shape[1], x.shape[0]) if columnwise else (x.shape[0], x.shape[1])
+    K, d = theta.shape
     p = d - (1 if has_scale else 0) - (1 if intercept and regression else 0)
     publish(theta, weights, pairs, public, shift)
     width, inverse, longest = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p))
@@ -147,8 +151,12 @@ def _share(
                 else:
                     m, record = mask(words, record, end, threshold, queue, m), end
                 for i in range(before, m):
-                    prefetch(x, at(queue, i) * x.shape[1])
-                    prefetch(x, at(queue, i) * x.shape[1] + x.shape[1] - 1)
+                    if columnwise:
+                        for j in range(columns):
+                            prefetch(x, j * n + at(queue, i))
+                    else:
+                        prefetch(x, at(queue, i) * columns)
+                        prefetch(x, at(queue, i) * columns + columns - 1)
                     if y.size > 0:
                         prefetch(y, at(queue, i))
                     if starts.size == 0:
@@ -156,7 +164,7 @@ def _share(
         done = unit >= last and record >= end
         while m >= lag + TILE or (done and m > 0):
             part = min(m, I64(TILE))
-            ahead = end if everything and K > 1 and end < n else I64(-1)
+            ahead = end if everything and K > 1 and end < n and not columnwise else I64(-1)
             process(queue, part, ahead, x, y, block, starts, table, p, intercept, K, public, width, inverse, longest,
                     shift, blocks, values, total)  # fmt: skip
             m -= part
@@ -165,21 +173,32 @@ def _share(
 
 
 @cache
-def _kernel(loss: str, p: int, lanes: int) -> Callable[..., Any]:
-    """The compiled sums of one loss for p features (0: any number), ``lanes`` numbers of a row read at once."""
+def _kernel(loss: str, p: int, lanes: int, x_encoding: str = "", y_encoding: str = "") -> Callable[..., Any]:
+    """The compiled sums of one loss for p features (0: any number), ``lanes`` numbers of a row read at once (0: x is
+    stored by columns), and what the bits of x and y mean."""
     regression = loss in formulas.SINGLE_SLOPES
     scale = loss in formulas.WITH_SCALE
     slope = formulas.SINGLE_SLOPES[loss] if regression else formulas.LOCATION_SLOPES[loss]
-    name = f"{loss}_{p}_{lanes}"
+    name = f"{loss}_{p}_{lanes}{x_encoding}{y_encoding}"
     bound: dict[str, Any] = {"P": p, "slope": slope, "has_scale": scale, "regression": regression}
+    bound["columnwise"] = lanes == 0
 
     def part(template: Callable[..., Any], **more: Any) -> Any:
-        return inner(specialise(single(template), name, **bound, **more))
+        return inner(special(template, **more))
+
+    def special(template: Callable[..., Any], **more: Any) -> Any:
+        return specialise(single(template), name, **bound, **more)
 
     squares, coefficients = part(tile._squares), part(tile._coefficients, predict=part(tile._predict))
     body = tile.regression_tile if regression else tile.location_tile
-    load = part(tile._load, LANES=lanes, transpose=tile.TRANSPOSE[lanes])
-    process = part(_process, load=load, add_tile=part(body, squares=squares, coefficients=coefficients))
+    number = NUMBER[x_encoding]
+    if lanes:
+        load = part(tile._load, LANES=lanes, transpose=ROWS_TO_COLUMNS[lanes, x_encoding], number=number)
+    else:
+        load = part(tile._load_columns, number=number)
+    response = part(tile._load_response, number=NUMBER[y_encoding])
+    add_tile = merged(special(body, squares=squares, coefficients=coefficients))
+    process = merged(special(_process, load=load, load_response=response, add_tile=add_tile))
     publish = inner(specialise(_publish, name, constants=formulas.CONSTANTS[loss]))
     return compiled(specialise(_share, name, process=process, publish=publish, **bound))
 
@@ -239,16 +258,17 @@ def gradient_sums(
     """The sums without noise, (K, d) int64 in units of C / (n_S 2^32); same contract as ``reference.regression_step``
     and ``reference.location_step``.  Not a release: for tests, benchmarks and :func:`noisy_gradient`."""
     K, d = draws.theta.shape
-    x, n = records.x, len(records.x)
+    n, columns = records.x.shape
     threshold = mechanism.threshold
     regression = loss in formulas.SINGLE_SLOPES
     p = d - intercept - (loss in formulas.WITH_SCALE) if regression else d
-    y = records.y if regression else records.y[:0]
-    if not x.flags.c_contiguous or x.shape[1] != p + (regression and y.size == 0):
-        raise ValueError(f"{loss}: records.x must be C-contiguous with {p} features, got shape {x.shape}")
+    (x, x_encoding), (y, y_encoding) = stored(records.x), stored(records.y if regression else records.y[:0])
+    by_rows = require_layout(loss, x, p + (regression and y.size == 0))
     work = n * (threshold / ALL) * K * (p + 2)
     groups = 1 if work < SERIAL else numba.get_num_threads()
-    kernel, constants = _kernel(loss, p if p <= UNROLLED else 0, tile.lanes(x.shape[1])), _sampling(threshold)
+    kernel = _kernel(loss, p if p <= UNROLLED else 0, tile.lanes(columns) if by_rows else 0, x_encoding, y_encoding)
+    constants = _sampling(threshold)
+    x = x if by_rows else x.T
     scratch = _scratch.get(groups, K, d, draws.weights.shape[1] - 1)
     jobs = [
         (

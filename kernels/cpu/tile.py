@@ -18,9 +18,6 @@ from pgbb_fast.kernels.cpu.intrinsics import (
     larger_bits,
     prefetch,
     put,
-    rows_to_4,
-    rows_to_8,
-    rows_to_16,
 )
 from pgbb_fast.kernels.scalar.clip import INFINITY, MOST_SQUARE, ONE, ZERO
 
@@ -39,7 +36,7 @@ def tile_rows(p: int) -> int:
     return 5 + (p + 15) // 16 * 16 + SPARE
 
 
-def _load(x: Any, hits: Any, full: Any, tile: Any) -> None:
+def _load(x: Any, hits: Any, m: Any, full: Any, tile: Any) -> None:
     """All columns of the rows ``hits`` (ascending), as columns of the tile."""
     width = x.shape[1]
     last = (x.size - LANES - (width - 1) // LANES * LANES) // width     # rows to here can be read a vector at a time
@@ -52,7 +49,23 @@ def _load(x: Any, hits: Any, full: Any, tile: Any) -> None:
     for i in range(fast, full):
         start = at(hits, i) * width
         for j in range(width):
-            put(tile, X + j * STRIDE + i, F32(at(x, start + j)))
+            put(tile, X + j * STRIDE + i, number(x, start + j))
+
+
+def _load_columns(x: Any, hits: Any, m: Any, full: Any, tile: Any) -> None:
+    """As :func:`_load` from an array that is stored by columns, (columns, n); ``m`` hits, then copies of the last."""
+    n, first = x.shape[1], at(hits, 0)
+    together = at(hits, m - 1) - first == m - 1
+    for j in range(x.shape[0]):
+        start, row = j * n, X + j * STRIDE
+        if together:
+            for i in range(m):
+                put(tile, row + i, number(x, start + first + i))
+        else:
+            for i in range(m):
+                put(tile, row + i, number(x, start + at(hits, i)))
+        for i in range(m, full):
+            put(tile, row + i, at(tile, row + m - 1))
 
 
 def lanes(width: int) -> int:
@@ -60,12 +73,9 @@ def lanes(width: int) -> int:
     return 4 if width <= 4 else 8 if width <= 8 else 16
 
 
-TRANSPOSE = {4: rows_to_4, 8: rows_to_8, 16: rows_to_16}
-
-
 def _load_response(y: Any, p: Any, hits: Any, full: Any, tile: Any) -> None:
     for i in range(full):
-        put(tile, X + p * STRIDE + i, F32(at(y, at(hits, i))))
+        put(tile, X + p * STRIDE + i, number(y, at(hits, i)))
 
 
 def _decode(table: Any, columns: Any, full: Any, tile: Any) -> None:
@@ -196,6 +206,7 @@ def _accumulate(pair: Any, p: Any, full: Any, shift: Any, k: Any, place: Any, d:
 
 LANES = 16          # numbers of a row read at once, bound when the kernel is specialised
 transpose: Any = None
+number: Any = None  # one stored number in single precision, bound likewise
 P = 0               # number of features, bound when the kernel is specialised; 0: any
 slope: Any = None   # bound for each loss
 
@@ -203,7 +214,6 @@ sum_2x4 = inner(_sum_2x4)
 sum_2x1 = inner(_sum_2x1)
 sum_1x4 = inner(_sum_1x4)
 sum_1x1 = inner(_sum_1x1)
-load_response = inner(_load_response)
 decode = inner(single(_decode))
 fetch = inner(_fetch)
 weigh = inner(single(_weigh))

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES, WITH_SCALE
+from pgbb_fast.kernels.reference.steps import decoded
 
 GRID = 2.0**32
 SAFE = 1.0 - 2.0**-20
@@ -17,14 +18,15 @@ def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, cl
     truncated toward zero to a multiple of 2^-32 (times ``SAFE``): (K d, K d) int64, symmetric.  ``draws.weights`` is
     not used; records of the block "takes no part" are left out.
     """
-    part = records.block < draws.weights.shape[1] - 1
-    x = records.x[part].astype(np.float64)
+    d = draws.theta.shape[1]
+    x, y, block = decoded(records, d if loss in LOCATION_SLOPES else d - intercept - (loss in WITH_SCALE))
+    part = block < draws.weights.shape[1] - 1
+    x, y = x[part], y[part]
     scores = []
     for k, theta in enumerate(draws.theta):
         if loss in LOCATION_SLOPES:
             gradient = LOCATION_SLOPES[loss](theta, x)
         else:
-            y = records.y[part].astype(np.float64)
             design = np.column_stack([np.ones(len(y)), x]) if intercept else x
             scale = float(theta[-1]) if loss in WITH_SCALE else 1.0
             slope, slope_scale = REGRESSION_SLOPES[loss](

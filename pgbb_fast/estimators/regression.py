@@ -7,12 +7,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
-from pgbb_fast.estimators.base import OnStep, PrivateEstimator
+from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
 from pgbb_fast.estimators.design import Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
 from pgbb_fast.losses import QUANTILE_KERNELS, Loss, huber, smoothed_quantile
@@ -79,10 +76,13 @@ class PrivateRegressor(PrivateEstimator):
 
         Parameters
         ----------
-        X : (n, p) array or data frame
-            Finite real features.
+        X : (n, p) array, tensor or data frame
+            Finite real features.  Read where they are, without a copy, when the type is float64, float32, float16,
+            bfloat16, bool or an integer of up to 16 bits or int32, the same for all columns; rows or columns lie
+            together in memory; and no feature has a degree above 1 (``Design.unit_records`` has the rest).  Otherwise
+            ``fit`` makes a copy of p float32 numbers a record.
         y : (n,) array
-            Finite real response.
+            Finite real response, likewise.
         on_step : callable, optional
             Called with the number of steps done (public).
 
@@ -108,9 +108,9 @@ class PrivateRegressor(PrivateEstimator):
         require_records(who, n, self.n_blocks)
         loss = self._loss(n, sum(degrees))
 
-        def unit() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        def unit() -> Unit:
             require_finite(who, X=array, y=response)
-            return design.unit_features(array), design.unit_target(response)
+            return design.unit_records(array, response)
 
         self._run(
             unit,
