@@ -173,7 +173,7 @@ def _share(
 
 
 @cache
-def _kernel(loss: str, p: int, lanes: int, x_encoding: str = "", y_encoding: str = "") -> Callable[..., Any]:
+def _kernel(loss: str, p: int, lanes: int, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
     """The compiled sums of one loss for p features (0: any number), ``lanes`` numbers of a row read at once (0: x is
     stored by columns), and what the bits of x and y mean."""
     regression = loss in formulas.SINGLE_SLOPES

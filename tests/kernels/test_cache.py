@@ -19,7 +19,7 @@ draws = Draws(np.zeros((1, 2)), np.array([[1.0, 0.0]]), np.array([[0.5, 0.0]]))
 stream = Stream(np.arange(8), 0)
 print(cpu.noisy_gradient("huber_fixed", True, records, draws, Mechanism(1.0, 2**32, 0.0), stream)[0, 0] / 2**32)
 from pgbb_fast.kernels.cpu import steps
-stats = steps._kernel("huber_fixed", 1, 4).stats
+stats = steps._kernel("huber_fixed", 1, 4, "", "").stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 
