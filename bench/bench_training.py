@@ -117,7 +117,8 @@ def main() -> None:
             best[name] = min(best[name], (time.perf_counter() - start) / STEPS)
     ours, theirs = (best[name] for name in list(calls)[:2])
     lines = [
-        f"n = {N:,}, q n = 500, K = 1, three hidden layers of {WIDTH}; best of {ROUNDS} interleaved runs of {STEPS} steps, one thread.",
+        f"n = {N:,}, q n = 500, K = 1, three hidden layers of {WIDTH}; best of {ROUNDS} interleaved runs of {STEPS} "
+        "steps, one thread.",
         "",
         "| | ms a step |",
         "|---|--:|",
