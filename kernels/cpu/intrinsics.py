@@ -7,11 +7,12 @@ callers keep within bounds.
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 I32 = ir.IntType(32)
+VECTOR = 16 if binding.get_host_cpu_features().get("avx512f") else 8    # single-precision numbers in a register
 
 
 def _element(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -142,7 +143,7 @@ def _number(encoding: str) -> Callable[..., Any]:
 
 
 def _rows_to_columns(lanes: int, encoding: str) -> Callable[..., None]:
-    """An intrinsic that turns pieces of 16 rows into ``lanes`` (4, 8 or 16) columns of 16 numbers each.
+    """An intrinsic that turns pieces of 16 rows into ``lanes`` (4 or 8) columns of 16 numbers each.
 
     ``f(x, width, column, hits, first, buffer, place, stride)``: x[hits[first + r], column + j], r < 16, j < lanes, goes
     to buffer[place + j * stride + r].  ``lanes`` numbers are read from each row, past its end into the next row: the
@@ -200,7 +201,7 @@ def _rows_to_columns(lanes: int, encoding: str) -> Callable[..., None]:
 
 ENCODINGS = ("", "float16", "bfloat16")    # "": what the array's own type says
 NUMBER = {encoding: _number(encoding) for encoding in ENCODINGS}
-ROWS_TO_COLUMNS = {(lanes, code): _rows_to_columns(lanes, code) for lanes in (4, 8, 16) for code in ENCODINGS}
+ROWS_TO_COLUMNS = {(lanes, code): _rows_to_columns(lanes, code) for lanes in (4, 8) for code in ENCODINGS}
 
 
 @intrinsic
@@ -216,6 +217,69 @@ def larger_bits(typing: Any, bits: Any, value: Any) -> Any:
         return builder.call(larger, [args[0], builder.bitcast(args[1], I32)])
 
     return types.uint32(types.uint32, types.float32), generate
+
+
+def _terms(draws: int, features: int, stride: int) -> Callable[..., None]:
+    """An intrinsic that adds trunc(c_k x_j) over records to partial sums, one for each lane of a vector.
+
+    ``f(tile, c, x, full, sums, place, next)``: coefficients c_k from tile[c + k stride] on, features x_j from
+    tile[x + j stride] on, k < ``draws``, j < ``features``, ``full`` records (a multiple of ``VECTOR``).  The lanes of
+    (k, j) are sums[place + k next + j VECTOR ...], int32.
+    """
+
+    @intrinsic
+    def terms(
+        typing: Any, tile: Any, c: Any, x: Any, full: Any, sums: Any, place: Any, next_: Any
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            tile_, c_, x_, full_, sums_, place_, next__ = args
+            intp = c_.type
+            floats, words = ir.VectorType(ir.FloatType(), VECTOR), ir.VectorType(I32, VECTOR)
+
+            def pointer(kind: Any, array: Any, index: Any, vector: Any) -> Any:
+                return builder.bitcast(_element(context, builder, kind, array, index), vector.as_pointer())
+
+            def number(start: Any, row: int, i: Any) -> Any:
+                index = builder.add(builder.add(start, intp(row * stride)), i)
+                return builder.load(pointer(signature.args[0], tile_, index, floats), align=4)
+
+            pairs = [(k, j) for k in range(draws) for j in range(features)]
+            lanes, sum_of = {}, {}
+            for k, j in pairs:
+                index = builder.add(builder.add(place_, builder.mul(next__, intp(k))), intp(j * VECTOR))
+                lanes[k, j] = pointer(signature.args[4], sums_, index, words)
+                sum_of[k, j] = cgutils.alloca_once(builder, words)
+                builder.store(builder.load(lanes[k, j], align=4), sum_of[k, j])
+            with cgutils.for_range_slice(builder, intp(0), full_, intp(VECTOR), intp) as (i, _):
+                factors = [number(c_, k, i) for k in range(draws)]
+                for j in range(features):
+                    column = number(x_, j, i)
+                    for k in range(draws):
+                        term = builder.fptosi(builder.fmul(factors[k], column), words)
+                        builder.store(builder.add(builder.load(sum_of[k, j]), term), sum_of[k, j])
+            for pair in pairs:
+                builder.store(builder.load(sum_of[pair]), lanes[pair], align=4)
+            return context.get_dummy_value()
+
+        one = types.intp
+        return types.void(tile, one, one, one, sums, one, one), generate
+
+    return terms  # type: ignore[no-any-return]
+
+
+def terms(stride: int) -> dict[tuple[int, int], Callable[..., None]]:
+    """The intrinsics of :func:`_terms` by numbers of draws and of features."""
+    return {(draws, features): _terms(draws, features, stride) for draws in (1, 2) for features in (1, 2, 4)}
+
+
+@intrinsic
+def number_of(typing: Any, bits: Any) -> Any:
+    """The single-precision number with these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.uint32), generate
 
 
 @intrinsic

@@ -13,7 +13,7 @@ from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, weight_exponent
-from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS, at, prefetch, put
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS, VECTOR, at, prefetch, put
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
@@ -27,7 +27,7 @@ from pgbb_fast.kernels.cpu.sampling import (
     whole,
 )
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import PAD, TILE, decode, tile_rows
+from pgbb_fast.kernels.cpu.tile import MOST_TILES, PAD, TILE, decode, flush, tile_rows
 from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
@@ -37,7 +37,7 @@ QUEUE = LAG + 2 * TILE + PAD   # most records that wait
 UNROLLED = 16               # up to as many features get a kernel of their own
 SERIAL = 40_000             # records x draws x features below which one thread is faster than two
 
-F32, I64 = np.float32, np.int64
+F32, I32, I64 = np.float32, np.int32, np.int64
 constants: Any = None
 add_tile: Any = None
 load: Any = None
@@ -69,7 +69,7 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
 
 def _process(
     hits: Any, m: Any, ahead: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any, intercept: Any, K: Any,
-    public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any, total: Any,
+    public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any, sums: Any, total: Any,
 ) -> None:  # fmt: skip
     """Gather the records ``hits`` (m of them, ascending) into a tile and add their terms to ``total``."""
     full = (m + PAD - 1) // PAD * PAD
@@ -103,7 +103,7 @@ def _process(
         for i in range(full):
             put(blocks, i, np.int32(at(block, at(hits, i))))
     add_tile(
-        x, ahead, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, total
+        x, ahead, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, sums, total
     )
 
 
@@ -115,7 +115,8 @@ regression = True
 def _share(
     group: Any, groups: Any, intercept: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, theta: Any,
     weights: Any, pairs: Any, clip: Any, threshold: Any, inverse_log: Any, limit: Any, bits: Any, key: Any, step: Any,
-    public: Any, shift: Any, values: Any, queue: Any, blocks: Any, words: Any, gaps: Any, total: Any,
+    public: Any, shift: Any, values: Any, queue: Any, blocks: Any, words: Any, gaps: Any, sums: Any,
+    total: Any,
 ) -> None:  # fmt: skip
     """Sums over the minibatch's records in one group's share of the data, in ``total`` (at least K d)."""
     n, columns = (x.shape[1], x.shape[0]) if columnwise else (x.shape[0], x.shape[1])
@@ -125,6 +126,8 @@ def _share(
     width, inverse, longest = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p))
     for i in range(K * d):
         put(total, i, I64(0))
+        for lane in range(VECTOR):
+            put(sums, i * VECTOR + lane, I32(0))
     everything, skipping = threshold >= ALL, bits > 0
     size = I64(TILE if everything else BATCH)
     if skipping:
@@ -132,7 +135,7 @@ def _share(
     lag = I64(0 if everything else LAG)
     units = (n + size - 1) // size
     unit, last = group * units // groups, (group + 1) * units // groups
-    record, end, index, m = I64(0), I64(0), I64(0), I64(0)
+    record, end, index, m, tiles = I64(0), I64(0), I64(0), I64(0), I64(0)
     while unit < last or record < end or m > 0:
         before = m
         if unit < last or record < end:
@@ -164,24 +167,29 @@ def _share(
         done = unit >= last and record >= end
         while m >= lag + TILE or (done and m > 0):
             part = min(m, I64(TILE))
-            ahead = end if everything and K > 1 and end < n and not columnwise else I64(-1)
+            ahead = end if everything and (K > 1 or columnwise) and end < n else I64(-1)
             process(queue, part, ahead, x, y, block, starts, table, p, intercept, K, public, width, inverse, longest,
-                    shift, blocks, values, total)  # fmt: skip
+                    shift, blocks, values, sums, total)  # fmt: skip
+            tiles += 1
+            if tiles == MOST_TILES:
+                flush(K, d, shift, sums, total)
+                tiles = I64(0)
             m -= part
             for i in range(m):
                 put(queue, i, at(queue, i + part))
+    flush(K, d, shift, sums, total)
 
 
 @cache
-def _kernel(loss: str, p: int, lanes: int, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
-    """The compiled sums of one loss for p features (0: any number), ``lanes`` numbers of a row read at once (0: x is
-    stored by columns), and what the bits of x and y mean."""
+def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
+    """The compiled sums of one loss for p features and rows of ``width`` numbers (0: any number; width -1: x is stored
+    by columns), and what the bits of x and y mean."""
     regression = loss in formulas.SINGLE_SLOPES
     scale = loss in formulas.WITH_SCALE
     slope = formulas.SINGLE_SLOPES[loss] if regression else formulas.LOCATION_SLOPES[loss]
-    name = f"{loss}_{p}_{lanes}{x_encoding}{y_encoding}"
+    name = f"{loss}_{p}_{width}{x_encoding}{y_encoding}"
     bound: dict[str, Any] = {"P": p, "slope": slope, "has_scale": scale, "regression": regression}
-    bound["columnwise"] = lanes == 0
+    bound["columnwise"] = width < 0
 
     def part(template: Callable[..., Any], **more: Any) -> Any:
         return inner(special(template, **more))
@@ -192,12 +200,13 @@ def _kernel(loss: str, p: int, lanes: int, x_encoding: str, y_encoding: str) -> 
     squares, coefficients = part(tile._squares), part(tile._coefficients, predict=part(tile._predict))
     body = tile.regression_tile if regression else tile.location_tile
     number = NUMBER[x_encoding]
-    if lanes:
-        load = part(tile._load, LANES=lanes, transpose=ROWS_TO_COLUMNS[lanes, x_encoding], number=number)
-    else:
+    if width < 0:
         load = part(tile._load_columns, number=number)
+    else:
+        pieces = {"by_eight": ROWS_TO_COLUMNS[8, x_encoding], "by_four": ROWS_TO_COLUMNS[4, x_encoding]}
+        load = part(tile._load, WIDTH=width, number=number, **pieces)
     response = part(tile._load_response, number=NUMBER[y_encoding])
-    add_tile = merged(special(body, squares=squares, coefficients=coefficients))
+    add_tile = merged(special(body, squares=squares, coefficients=coefficients, fetch=part(tile._fetch)))
     process = merged(special(_process, load=load, load_response=response, add_tile=add_tile))
     publish = inner(specialise(_publish, name, constants=formulas.CONSTANTS[loss]))
     return compiled(specialise(_share, name, process=process, publish=publish, **bound))
@@ -215,7 +224,7 @@ class _Scratch(threading.local):
         self.made: dict[tuple[int, int, int, int], list[tuple[NDArray[Any], ...]]] = {}
 
     def get(self, groups: int, K: int, d: int, S: int) -> list[tuple[NDArray[Any], ...]]:
-        """For each group of records: public, shift, values, queue, blocks, words, gaps, total."""
+        """For each group of records: public, shift, values, queue, blocks, words, gaps, sums, total."""
         found = self.made.get((groups, K, d, S))
         if found is None:
             if len(self.made) > 16:
@@ -229,6 +238,7 @@ class _Scratch(threading.local):
                     np.zeros(TILE, dtype=np.int32),
                     np.zeros(BATCH, dtype=np.uint32),
                     np.zeros(GAPS, dtype=np.int64),
+                    np.zeros(K * d * VECTOR, dtype=np.int32),
                     np.zeros(K * d, dtype=np.int64),
                 )
                 for _ in range(groups)
@@ -266,7 +276,9 @@ def gradient_sums(
     by_rows = require_layout(loss, x, p + (regression and y.size == 0))
     work = n * (threshold / ALL) * K * (p + 2)
     groups = 1 if work < SERIAL else numba.get_num_threads()
-    kernel = _kernel(loss, p if p <= UNROLLED else 0, tile.lanes(columns) if by_rows else 0, x_encoding, y_encoding)
+    unrolled = p <= UNROLLED
+    width = (columns if unrolled else 0) if by_rows else -1
+    kernel = _kernel(loss, p if unrolled else 0, width, x_encoding, y_encoding)
     constants = _sampling(threshold)
     x = x if by_rows else x.T
     scratch = _scratch.get(groups, K, d, draws.weights.shape[1] - 1)
