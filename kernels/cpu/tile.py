@@ -144,18 +144,17 @@ def _fetch(x: Any, ahead: Any, k: Any, K: Any) -> None:
             prefetch(x, i)
 
 
-def _weigh(public: Any, place: Any, blocks: Any, m: Any, full: Any, tile: Any) -> None:
+def _weigh(public: Any, place: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any) -> None:
     """The row of weights of one draw, whose table starts at public[place]; zero for the padding."""
-    for i in range(full):
-        put(tile, WEIGHT + i, at(public, place + I64(at(blocks, i))))
+    if uniform >= 0:
+        w = at(public, place + uniform)
+        for i in range(full):
+            put(tile, WEIGHT + i, w)
+    else:
+        for i in range(full):
+            put(tile, WEIGHT + i, at(public, place + I64(at(blocks, i))))
     for i in range(m, full):
         put(tile, WEIGHT + i, ZERO)
-
-
-def _present(m: Any, full: Any, tile: Any) -> None:
-    """The row of weights of a tile whose records have the same: one, and zero for the padding."""
-    for i in range(full):
-        put(tile, WEIGHT + i, ONE if i < m else ZERO)
 
 
 def _accumulate(pair: Any, p: Any, full: Any, place: Any, d: Any, tile: Any, sums: Any) -> None:
@@ -203,7 +202,6 @@ slope: Any = None   # bound for each loss
 
 decode = inner(single(_decode))
 weigh = inner(single(_weigh))
-present = inner(single(_present))
 accumulate = inner(_accumulate)
 flush = inner(_flush)
 
@@ -235,14 +233,13 @@ def _predict(p: Any, public: Any, beta: Any, start: Any, full: Any, tile: Any) -
 
 
 def _coefficients(
-    intercept: Any, p: Any, public: Any, place: Any, weight: Any, inverse: Any, limit: Any, widest: Any, row: Any,
-    full: Any, tile: Any,
+    intercept: Any, p: Any, public: Any, place: Any, inverse: Any, limit: Any, widest: Any, row: Any, full: Any,
+    tile: Any,
 ) -> Any:  # fmt: skip
     """Clipped, weighted slopes of one draw in ``row``; returns the terms' sums for the intercept and for the scale.
 
-    A record's weight is ``weight`` times that of the tile's row of weights, one of which is one or zero.  The first
-    pass is that of a tile in which no gradient can be longer than the bound, judged by the largest slopes and the
-    largest square ``widest`` of the features: computed products are monotone.  Otherwise a second one clips.
+    The first pass is that of a tile in which no gradient can be longer than the bound, judged by the largest slopes
+    and the largest square ``widest`` of the features: computed products are monotone.  Otherwise a second one clips.
     """
     first = 1 if intercept else 0
     start = at(public, place) if intercept else ZERO
@@ -255,7 +252,7 @@ def _coefficients(
     for i in range(full):
         eta = at(tile, ETA + i)
         by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
-        by_eta, w = by_eta * inverse, at(tile, WEIGHT + i) * weight
+        by_eta, w = by_eta * inverse, at(tile, WEIGHT + i)
         most_eta = larger_bits(most_eta, abs(by_eta))
         if has_scale:
             by_scale = by_scale * inverse
@@ -271,7 +268,7 @@ def _coefficients(
             by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
             by_eta, by_scale = by_eta * inverse, by_scale * inverse
             square = fma(by_eta * by_eta, at(tile, SQUARE + i), by_scale * by_scale)
-            factor, w = clip_factor(square, limit), at(tile, WEIGHT + i) * weight
+            factor, w = clip_factor(square, limit), at(tile, WEIGHT + i)
             finite = square < INFINITY
             by_eta, by_scale = by_eta * factor * w if finite else ZERO, by_scale * factor * w if finite else ZERO
             put(tile, row + i, by_eta)
@@ -294,21 +291,13 @@ def regression_tile(
     first = 1 if intercept else 0
     d = p + first + (1 if has_scale else 0)
     widest = squares(intercept, p, full, tile)
-    if uniform >= 0:
-        present(m, full, tile)
     for k in range(0, K, 2):
         pair = k + 1 < K
         for h in range(2 if pair else 1):
             place, row = (k + h) * width, COEFFICIENT + h * STRIDE
             fetch(x, ahead, k + h, K)
-            weight = ONE
-            if uniform >= 0:
-                weight = at(public, place + d + 3 + uniform)
-            else:
-                weigh(public, place + d + 3, blocks, m, full, tile)
-            one, scale = coefficients(
-                intercept, p, public, place, weight, inverse, limit, widest, row, full, tile
-            )
+            weigh(public, place + d + 3, blocks, uniform, m, full, tile)
+            one, scale = coefficients(intercept, p, public, place, inverse, limit, widest, row, full, tile)
             e = at(shift, k + h)
             if intercept:
                 put(total, (k + h) * d, at(total, (k + h) * d) + (I64(one) << e))
@@ -324,16 +313,10 @@ def location_tile(
 ) -> None:  # fmt: skip
     """As :func:`regression_tile` for the losses of a location; ``intercept`` has no meaning here."""
     squares(intercept, p, full, tile)
-    if uniform >= 0:
-        present(m, full, tile)
     for k in range(K):
         place = k * width
         fetch(x, ahead, k, K)
-        weight = ONE
-        if uniform >= 0:
-            weight = at(public, place + p + 3 + uniform)
-        else:
-            weigh(public, place + p + 3, blocks, m, full, tile)
+        weigh(public, place + p + 3, blocks, uniform, m, full, tile)
         for i in range(full):
             put(tile, COEFFICIENT + i, ZERO)
         for j in range(p):
@@ -343,7 +326,7 @@ def location_tile(
                 put(tile, COEFFICIENT + i, fma(g, g, at(tile, COEFFICIENT + i)))
         for i in range(full):
             square = at(tile, COEFFICIENT + i)
-            c = clip_factor(square, limit) * (at(tile, WEIGHT + i) * weight)
+            c = clip_factor(square, limit) * at(tile, WEIGHT + i)
             finite = square < INFINITY and at(tile, SQUARE + i) < INFINITY
             put(tile, COEFFICIENT + i, c if finite else ZERO)
         e = at(shift, k)
