@@ -59,12 +59,11 @@ def _mask(words: Any, record: Any, end: Any, threshold: Any, hits: Any, m: Any) 
     return m
 
 
-def _measure(words: Any, inverse: Any, limit: Any, gaps: Any) -> None:
-    """128 gaps from 16 blocks of words; gap number 8 l + i is that of block l at gaps[16 i + l]."""
-    for i in range(WORDS // 2):
-        for lane in range(LANES):
-            t = uniform64(at(words, 2 * i * LANES + lane), at(words, (2 * i + 1) * LANES + lane))
-            put(gaps, i * LANES + lane, I64(gap(t, inverse, limit)))
+def _measure(i: Any, words: Any, inverse: Any, limit: Any, gaps: Any) -> None:
+    """Gaps number 8 l + i, l < 16, from 16 blocks of words; that of block l at gaps[16 i + l]."""
+    for lane in range(LANES):
+        t = uniform64(at(words, 2 * i * LANES + lane), at(words, (2 * i + 1) * LANES + lane))
+        put(gaps, i * LANES + lane, I64(gap(t, inverse, limit)))
 
 
 def _skip(gaps: Any, record: Any, end: Any, limit: Any, hits: Any, m: Any) -> Any:

@@ -107,6 +107,23 @@ def _process(
     )
 
 
+def _ask(first: Any, last: Any, queue: Any, x: Any, y: Any, block: Any, starts: Any) -> None:
+    """Ask for the cache lines of the queue's records ``first`` .. ``last`` - 1."""
+    for i in range(first, last):
+        hit = at(queue, i)
+        if columnwise:
+            for j in range(x.shape[0]):
+                prefetch(x, j * x.shape[1] + hit)
+        else:
+            prefetch(x, hit * x.shape[1])
+            prefetch(x, hit * x.shape[1] + x.shape[1] - 1)
+        if y.size > 0:
+            prefetch(y, hit)
+        if starts.size == 0:
+            prefetch(block, hit)
+
+
+ask: Any = None
 process: Any = None
 publish: Any = None
 regression = True
@@ -119,7 +136,7 @@ def _share(
     total: Any,
 ) -> None:  # fmt: skip
     """Sums over the minibatch's records in one group's share of the data, in ``total`` (at least K d)."""
-    n, columns = (x.shape[1], x.shape[0]) if columnwise else (x.shape[0], x.shape[1])
+    n = x.shape[1] if columnwise else x.shape[0]
     K, d = theta.shape
     p = d - (1 if has_scale else 0) - (1 if intercept and regression else 0)
     publish(theta, weights, pairs, public, shift)
@@ -135,9 +152,8 @@ def _share(
     lag = I64(0 if everything else LAG)
     units = (n + size - 1) // size
     unit, last = group * units // groups, (group + 1) * units // groups
-    record, end, index, m, tiles = I64(0), I64(0), I64(0), I64(0), I64(0)
+    record, end, index, m, asked, tiles = I64(0), I64(0), I64(0), I64(0), I64(0), I64(0)
     while unit < last or record < end or m > 0:
-        before = m
         if unit < last or record < end:
             if record >= end:
                 record, end, index = unit * size, min(n, (unit + 1) * size), unit << CHUNK_COUNTER
@@ -147,23 +163,19 @@ def _share(
             else:
                 purpose = I64(PURPOSE_SKIP if skipping else PURPOSE_SAMPLE)
                 random_lanes(key, purpose, step, index if skipping else record // WORDS, words)
+                # few lines can be on the way at once: the last batch's are asked for a little with each part of this
+                parts = I64(GAPS // LANES if skipping else 1)
+                for i in range(parts):
+                    if skipping:
+                        measure(i, words, inverse_log, limit, gaps)
+                    first, more = asked + (m - asked) * i // parts, asked + (m - asked) * (i + 1) // parts
+                    ask(first, more, queue, x, y, block, starts)
+                asked = m
                 if skipping:
-                    measure(words, inverse_log, limit, gaps)
                     index += LANES
                     m, record = skip(gaps, record, end, I64(limit), queue, m)
                 else:
                     m, record = mask(words, record, end, threshold, queue, m), end
-                for i in range(before, m):
-                    if columnwise:
-                        for j in range(columns):
-                            prefetch(x, j * n + at(queue, i))
-                    else:
-                        prefetch(x, at(queue, i) * columns)
-                        prefetch(x, at(queue, i) * columns + columns - 1)
-                    if y.size > 0:
-                        prefetch(y, at(queue, i))
-                    if starts.size == 0:
-                        prefetch(block, at(queue, i))
         done = unit >= last and record >= end
         while m >= lag + TILE or (done and m > 0):
             part = min(m, I64(TILE))
@@ -175,6 +187,7 @@ def _share(
                 flush(K, d, shift, sums, total)
                 tiles = I64(0)
             m -= part
+            asked = max(I64(0), asked - part)
             for i in range(m):
                 put(queue, i, at(queue, i + part))
     flush(K, d, shift, sums, total)
@@ -209,7 +222,7 @@ def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> 
     add_tile = merged(special(body, squares=squares, coefficients=coefficients, fetch=part(tile._fetch)))
     process = merged(special(_process, load=load, load_response=response, add_tile=add_tile))
     publish = inner(specialise(_publish, name, constants=formulas.CONSTANTS[loss]))
-    return compiled(specialise(_share, name, process=process, publish=publish, **bound))
+    return compiled(specialise(_share, name, process=process, publish=publish, ask=part(_ask), **bound))
 
 
 @cache

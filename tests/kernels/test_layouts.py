@@ -104,7 +104,8 @@ def test_every_half_precision_number_is_decoded_exactly(name):
     else:
         want, array = (bits.astype(np.uint32) << 16).view(np.float32), bits.view(BFLOAT16)
     assert stored(array)[1] == name
-    assert np.array_equal(as_double(array).astype(np.float32), want, equal_nan=True)
+    with np.errstate(invalid="ignore"):     # signalling nans become quiet ones
+        assert np.array_equal(as_double(array).astype(np.float32), want, equal_nan=True)
     number, transpose = NUMBER[name], ROWS_TO_COLUMNS[4, name]
 
     @numba.njit
