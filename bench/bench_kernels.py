@@ -144,8 +144,8 @@ def poisson(rates: dict[tuple[str, int, int, float], float]) -> list[str]:
             f"Poisson, q n = 20,000 of 50 million, p = 5, K = {K}: {drawn / 1e6:.0f} million records/s, "
             f"{drawn / full:.0%} of the full pass ({full / 1e6:.0f}) and {drawn / rows:.0%} of the rate at which one "
             f"number of as many random rows is read ({rows / 1e6:.0f}).  A row of 24 bytes lies in 1.31 cache lines: "
-            f"at that rate of lines no more than {rows / 1.3125 / full:.0%} of the full pass could be had, sampling and "
-            "arithmetic for nothing.",
+            f"at that rate of lines no more than {rows / 1.3125 / full:.0%} of the full pass could be had, sampling "
+            "and arithmetic for nothing.",
         ]
     return lines
 
