@@ -10,6 +10,15 @@ from numpy.typing import NDArray
 
 NO_STARTS: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 NO_MAP: NDArray[np.float32] = np.empty((0, 2), dtype=np.float32)
+BFLOAT16 = np.dtype([("bfloat16", np.uint16)])      # NumPy has no such type: the bits of one
+
+
+def as_double(array: NDArray[Any]) -> NDArray[np.float64]:
+    """The stored numbers, of any type that :class:`Records` takes, in double precision: exact for all of them."""
+    if array.dtype == BFLOAT16:     # the upper half of a single-precision number
+        array = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(invalid="ignore"):
+        return array.astype(np.float64)
 
 
 class Records(NamedTuple):
@@ -17,10 +26,10 @@ class Records(NamedTuple):
 
     Attributes
     ----------
-    x : (n, p) or (n, p + 1), C-contiguous; float32, float64, int8, int16, int32, uint8 or uint16
-        Features.  With one column more than theta has slopes the last one is the response, next to its features in
-        memory, and ``y`` is empty.
-    y : (n,), the same types
+    x : (n, p) or (n, p + 1), C- or F-contiguous
+        Features, as float64, float32, float16, ``BFLOAT16``, int8, int16, int32, uint8 or uint16.  With one column
+        more than theta has slopes the last one is the response, next to its features in memory, and ``y`` is empty.
+    y : (n,), contiguous, any of these types
         Response; unused by the losses of a location.
     block : (n,) integers
         The record's block 0..S - 1, or S: takes no part.  Unused with ``starts``.

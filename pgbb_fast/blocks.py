@@ -32,7 +32,7 @@ def partition(n: int, n_blocks: int, rng: np.random.Generator) -> NDArray[np.uns
     size = block_size(n, n_blocks)
     kind = np.min_scalar_type(n_blocks)
     block = np.full(n, n_blocks, dtype=kind)
-    block[: n_blocks * size] = np.repeat(np.arange(n_blocks, dtype=kind), size)
+    block[: n_blocks * size].reshape(n_blocks, size)[:] = np.arange(n_blocks, dtype=kind)[:, None]
     rng.shuffle(block)
     return block
 

@@ -4,8 +4,8 @@ theta of a release may be any function of public values and earlier releases (me
 a gradient is linear in theta, so releases at well-spread theta give its slope H, its zero theta_0 and the block
 scores by least squares (refinement.md).  The spread is chosen for that:
 
-* the relative error of H in a direction is (privacy standard deviation of theta_0) / (displacement), so displacements
-  are ``reach`` privacy standard deviations;
+* the relative error of H in a direction is (standard deviation of theta_0 due to the releases' noise) / (displacement),
+  so displacements are ``reach`` such standard deviations;
 * but never so large that the loss leaves its quadratic range: at most ``curvature`` residual scales in x'theta, where
   the residual scale is read off H (H = f E[x x'], :meth:`pgbb_fast.losses.Loss.density`).
 """
@@ -26,7 +26,7 @@ from pgbb_fast.losses import Loss
 from pgbb_fast.releases import Keys, Problem, release_design, release_step
 from pgbb_fast.statistics import Fit, ReleaseStatistics
 
-__all__ = ["Exploration", "explore", "known_hessian", "number_of_segments"]
+__all__ = ["Exploration", "explore", "known_hessian", "number_of_segments", "release_variance"]
 
 Array = NDArray[np.float64]
 SEGMENTS = 40  # of a run, at most
@@ -130,10 +130,10 @@ def explore(
                     problem,
                     box,
                     number,
-                    final * reach,
+                    reach / math.sqrt(T * K * chance),
                     curvature,
                 )
-                for number, final in enumerate(problem.noise / np.sqrt(T * K * chances))
+                for number, chance in enumerate(chances)
             ]
         for t in range(count):
             for k in range(K):
@@ -215,12 +215,18 @@ def known_hessian(fit: Fit, noise: float, others: Sequence[Slope], *, additive: 
     return combined(Slope(fit.hessian, fit.spread, noise), others)
 
 
+def release_variance(fit: Fit, problem: Problem) -> float:
+    """Variance of a coordinate of one release: the privacy noise's, or more where minibatches add to it."""
+    return max(problem.noise**2, float(np.trace(fit.residual)) / len(fit.residual))
+
+
 def _local_model(
     fit: Fit, design: Sequence[Slope], problem: Problem, box: Array, rule: int, reach: float, curvature: float
 ) -> Local:
-    """A Newton step from the recent fit, and the displacements for the next segment: ``reach`` over the eigenvalue, at
-    most ``curvature`` residual scales in all."""
-    hessian = known_hessian(fit, problem.noise**2, design, additive=problem.loss.additive)
+    """A Newton step from the recent fit, and the displacements for the next segment: ``reach`` times a release's noise
+    over the eigenvalue, at most ``curvature`` residual scales in all."""
+    variance = release_variance(fit, problem)
+    hessian = known_hessian(fit, variance, design, additive=problem.loss.additive)
     values, vectors = np.linalg.eigh(hessian.matrix)
     error = hessian.along(vectors)
     radius = (box[:, 1] - box[:, 0]) / 2.0
@@ -236,5 +242,5 @@ def _local_model(
     step = np.clip(-(vectors.T @ fit.gradient) * values / (values**2 + error**2), -spread, spread)
     keep = MARGIN * radius
     centre = np.clip(fit.centre + vectors @ step, box[:, 0] + keep, box[:, 1] - keep)
-    displacement = np.minimum(reach / values, range_of_quadratic)
+    displacement = np.minimum(reach * math.sqrt(variance) / values, range_of_quadratic)
     return Local(centre, vectors, np.minimum(displacement, 0.25 * radius.min()))

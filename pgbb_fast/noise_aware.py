@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.curvature import Hessian, Slope
-from pgbb_fast.exploration import known_hessian
+from pgbb_fast.exploration import known_hessian, release_variance
 from pgbb_fast.releases import Problem
 from pgbb_fast.statistics import Fit, ReleaseStatistics
 
@@ -177,7 +177,8 @@ def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[A
     share = np.arange(len(counts)) / len(counts)
     weight, location = (((share >= since) & (counts > 0)).astype(np.float64) for since in (BURN, SETTLED))
     fit = statistics.fit(rule, weight, location=location)
-    hessian = known_hessian(fit, problem.noise**2, statistics.design, additive=problem.loss.additive).matrix
+    variance = release_variance(fit, problem)
+    hessian = known_hessian(fit, variance, statistics.design, additive=problem.loss.additive).matrix
     end = fit.centre - np.linalg.solve(hessian, fit.gradient)
     density = float(hessian[0, 0]) if problem.intercept else float(np.trace(hessian) / len(hessian))
     away = np.nan_to_num(statistics.centres(rule)) - end

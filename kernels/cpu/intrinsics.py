@@ -7,11 +7,12 @@ callers keep within bounds.
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 I32 = ir.IntType(32)
+VECTOR = 16 if binding.get_host_cpu_features().get("avx512f") else 8    # single-precision numbers in a register
 
 
 def _element(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -97,18 +98,52 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.intp), generate
 
 
-def _as_float(builder: Any, vector: Any, element: Any, lanes: int) -> Any:
-    """A vector of ``element`` (Numba type) as single-precision numbers."""
-    target = ir.VectorType(ir.FloatType(), lanes)
+def _as_float(builder: Any, value: Any, element: Any, encoding: str, lanes: int = 0) -> Any:
+    """A number, or a vector of ``lanes`` of them, in single precision.
+
+    ``element`` is Numba's type of what is stored; ``encoding`` says what the bits of unsigned 16-bit words mean.
+    """
+    kind, word = (ir.VectorType(t, lanes) if lanes else t for t in (ir.FloatType(), I32))
+
+    def all_of(type_: Any, constant: Any) -> Any:
+        return ir.Constant(type_, [constant] * lanes if lanes else constant)
+
+    if encoding:
+        bits = builder.zext(value, word)
+        if encoding == "bfloat16":      # the upper half of a single-precision number
+            return builder.bitcast(builder.shl(bits, all_of(word, 16)), kind)
+        size = builder.and_(bits, all_of(word, 0x7FFF))
+        sign = builder.shl(builder.and_(bits, all_of(word, 0x8000)), all_of(word, 16))
+        moved = builder.shl(size, all_of(word, 13))
+        normal = builder.add(moved, all_of(word, 112 << 23))
+        tiny = builder.bitcast(builder.fmul(builder.uitofp(size, kind), all_of(kind, 2.0**-24)), word)
+        wide = builder.or_(moved, all_of(word, 0x7F800000))
+        found = builder.select(builder.icmp_unsigned("<", size, all_of(word, 0x0400)), tiny, normal)
+        found = builder.select(builder.icmp_unsigned(">=", size, all_of(word, 0x7C00)), wide, found)
+        return builder.bitcast(builder.or_(found, sign), kind)
     if element == types.float32:
-        return vector
+        return value
     if element == types.float64:
-        return builder.fptrunc(vector, target)
-    return builder.sitofp(vector, target) if element.signed else builder.uitofp(vector, target)
+        return builder.fptrunc(value, kind)
+    return builder.sitofp(value, kind) if element.signed else builder.uitofp(value, kind)
 
 
-def rows_to_columns(lanes: int) -> Callable[..., None]:
-    """An intrinsic that turns pieces of 16 rows into ``lanes`` (4, 8 or 16) columns of 16 numbers each.
+def _number(encoding: str) -> Callable[..., Any]:
+    """An intrinsic: ``array[index]``, index >= 0, in single precision."""
+
+    @intrinsic
+    def number(typing: Any, array: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            stored = builder.load(_element(context, builder, signature.args[0], args[0], args[1]))
+            return _as_float(builder, stored, signature.args[0].dtype, encoding)
+
+        return types.float32(array, types.intp), generate
+
+    return number  # type: ignore[no-any-return]
+
+
+def _rows_to_columns(lanes: int, encoding: str) -> Callable[..., None]:
+    """An intrinsic that turns pieces of 16 rows into ``lanes`` (4 or 8) columns of 16 numbers each.
 
     ``f(x, width, column, hits, first, buffer, place, stride)``: x[hits[first + r], column + j], r < 16, j < lanes, goes
     to buffer[place + j * stride + r].  ``lanes`` numbers are read from each row, past its end into the next row: the
@@ -131,7 +166,7 @@ def rows_to_columns(lanes: int) -> Callable[..., None]:
                 pointer = _element(context, builder, kinds[0], x_, start)
                 wide = builder.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
                 size = context.get_abi_sizeof(element)
-                return _as_float(builder, builder.load(wide, align=size), kinds[0].dtype, lanes)
+                return _as_float(builder, builder.load(wide, align=size), kinds[0].dtype, encoding, lanes)
 
             def shuffle(a: Any, b: Any, order: list[int]) -> Any:
                 mask = ir.Constant(ir.VectorType(I32, len(order)), [I32(i) for i in order])
@@ -164,9 +199,9 @@ def rows_to_columns(lanes: int) -> Callable[..., None]:
     return transpose  # type: ignore[no-any-return]
 
 
-rows_to_4 = rows_to_columns(4)
-rows_to_8 = rows_to_columns(8)
-rows_to_16 = rows_to_columns(16)
+ENCODINGS = ("", "float16", "bfloat16")    # "": what the array's own type says
+NUMBER = {encoding: _number(encoding) for encoding in ENCODINGS}
+ROWS_TO_COLUMNS = {(lanes, code): _rows_to_columns(lanes, code) for lanes in (4, 8) for code in ENCODINGS}
 
 
 @intrinsic
@@ -182,6 +217,69 @@ def larger_bits(typing: Any, bits: Any, value: Any) -> Any:
         return builder.call(larger, [args[0], builder.bitcast(args[1], I32)])
 
     return types.uint32(types.uint32, types.float32), generate
+
+
+def _terms(draws: int, features: int, stride: int) -> Callable[..., None]:
+    """An intrinsic that adds trunc(c_k x_j) over records to partial sums, one for each lane of a vector.
+
+    ``f(tile, c, x, full, sums, place, next)``: coefficients c_k from tile[c + k stride] on, features x_j from
+    tile[x + j stride] on, k < ``draws``, j < ``features``, ``full`` records (a multiple of ``VECTOR``).  The lanes of
+    (k, j) are sums[place + k next + j VECTOR ...], int32.
+    """
+
+    @intrinsic
+    def terms(
+        typing: Any, tile: Any, c: Any, x: Any, full: Any, sums: Any, place: Any, next_: Any
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            tile_, c_, x_, full_, sums_, place_, next__ = args
+            intp = c_.type
+            floats, words = ir.VectorType(ir.FloatType(), VECTOR), ir.VectorType(I32, VECTOR)
+
+            def pointer(kind: Any, array: Any, index: Any, vector: Any) -> Any:
+                return builder.bitcast(_element(context, builder, kind, array, index), vector.as_pointer())
+
+            def number(start: Any, row: int, i: Any) -> Any:
+                index = builder.add(builder.add(start, intp(row * stride)), i)
+                return builder.load(pointer(signature.args[0], tile_, index, floats), align=4)
+
+            pairs = [(k, j) for k in range(draws) for j in range(features)]
+            lanes, sum_of = {}, {}
+            for k, j in pairs:
+                index = builder.add(builder.add(place_, builder.mul(next__, intp(k))), intp(j * VECTOR))
+                lanes[k, j] = pointer(signature.args[4], sums_, index, words)
+                sum_of[k, j] = cgutils.alloca_once(builder, words)
+                builder.store(builder.load(lanes[k, j], align=4), sum_of[k, j])
+            with cgutils.for_range_slice(builder, intp(0), full_, intp(VECTOR), intp) as (i, _):
+                factors = [number(c_, k, i) for k in range(draws)]
+                for j in range(features):
+                    column = number(x_, j, i)
+                    for k in range(draws):
+                        term = builder.fptosi(builder.fmul(factors[k], column), words)
+                        builder.store(builder.add(builder.load(sum_of[k, j]), term), sum_of[k, j])
+            for pair in pairs:
+                builder.store(builder.load(sum_of[pair]), lanes[pair], align=4)
+            return context.get_dummy_value()
+
+        one = types.intp
+        return types.void(tile, one, one, one, sums, one, one), generate
+
+    return terms  # type: ignore[no-any-return]
+
+
+def terms(stride: int) -> dict[tuple[int, int], Callable[..., None]]:
+    """The intrinsics of :func:`_terms` by numbers of draws and of features."""
+    return {(draws, features): _terms(draws, features, stride) for draws in (1, 2) for features in (1, 2, 4)}
+
+
+@intrinsic
+def number_of(typing: Any, bits: Any) -> Any:
+    """The single-precision number with these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.uint32), generate
 
 
 @intrinsic

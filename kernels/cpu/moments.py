@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.kernels.cpu import formulas
 from pgbb_fast.kernels.cpu.compile import compiled, specialise
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, at
+from pgbb_fast.kernels.cpu.layout import require_layout, stored
+from pgbb_fast.kernels.cpu.threads import run
 from pgbb_fast.kernels.scalar import losses
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.kernels.scalar.moments import moment_factor
@@ -19,79 +22,135 @@ _factor = numba.njit(moment_factor)
 LOCATION = {f.__name__: numba.njit(f) for f in (losses.mean, losses.exponential_mean)}
 SAFE = 1.0 - 2.0**-20
 
-# bound by ``specialise`` for each loss
+# bound by ``specialise`` for each loss, and for each way in which records are stored
 slope: Any = None
 has_scale = False
+columnwise = False
+x_number: Any = None
+y_number: Any = None
+x_value: Any = None
+y_value: Any = None
 score: Any = None
+number: Any = None
 
 
-def _regression_score(i, k, intercept, records, draws, out):  # type: ignore[no-untyped-def]
+def _plain_number(array: Any, index: Any) -> Any:
+    """A stored number in double precision."""
+    return np.float64(at(array, index))
+
+
+def _encoded_number(array: Any, index: Any) -> Any:
+    """As :func:`_plain_number` for an encoding of ``intrinsics.NUMBER``."""
+    return np.float64(number(array, index))
+
+
+@numba.njit
+def _mapped(value, table, row):  # type: ignore[no-untyped-def]
+    """The public map of ``Records.map``, if any."""
+    if table.shape[0] > 0:
+        value = np.float64(table[row, 0]) * value + np.float64(table[row, 1])
+        return min(max(value, -1.0), 1.0) if value == value else value
+    return value
+
+
+def _x_value(records, i, j):  # type: ignore[no-untyped-def]
+    """Feature ``j`` of record ``i``."""
+    columns = records.x.shape[1]
+    place = i * columns + j
+    if columnwise:      # (columns, n)
+        place = j * columns + i
+    return _mapped(x_number(records.x, place), records.map, j)
+
+
+def _y_value(records, i, p):  # type: ignore[no-untyped-def]
+    """Record ``i``'s response, in ``y`` or after its p features."""
+    if records.y.size > 0:
+        return _mapped(y_number(records.y, i), records.map, p)
+    return x_value(records, i, p)
+
+
+def _regression_score(i, k, p, intercept, records, draws, out):  # type: ignore[no-untyped-def]
     """Record ``i``'s gradient at theta_k in ``out`` (d,)."""
-    x, theta, first = records.x[i], draws.theta[k], 1 if intercept else 0
+    theta, first = draws.theta[k], 1 if intercept else 0
     eta = theta[0] if intercept else 0.0
-    for j in range(x.size):
-        eta += theta[first + j] * np.float64(x[j])
+    for j in range(p):
+        out[first + j] = x_value(records, i, j)
+        eta += theta[first + j] * out[first + j]
     scale = theta[theta.size - 1] if has_scale else 1.0
-    by_eta, by_scale = slope(np.float64(records.y[i]), eta, scale, draws.constants[k, 0], draws.constants[k, 1])
+    by_eta, by_scale = slope(y_value(records, i, p), eta, scale, draws.constants[k, 0], draws.constants[k, 1])
     if intercept:
         out[0] = by_eta
-    for j in range(x.size):
-        out[first + j] = by_eta * np.float64(x[j])
+    for j in range(p):
+        out[first + j] *= by_eta
     if has_scale:
         out[theta.size - 1] = by_scale
 
 
-def _location_score(i, k, intercept, records, draws, out):  # type: ignore[no-untyped-def]
+def _location_score(i, k, p, intercept, records, draws, out):  # type: ignore[no-untyped-def]
     """As :func:`_regression_score` for the losses of a location."""
-    x, theta = records.x[i], draws.theta[k]
-    for j in range(x.size):
-        out[j] = slope(theta[j], np.float64(x[j]))
+    for j in range(p):
+        out[j] = slope(draws.theta[k, j], x_value(records, i, j))
 
 
-def _moments(intercept, records, draws, clip, groups):  # type: ignore[no-untyped-def]
-    """(K d, K d) int64, upper triangle filled."""
-    n, K, d = records.block.size, draws.theta.shape[0], draws.theta.shape[1]
+def _moments(first, last, p, intercept, records, draws, clip, total):  # type: ignore[no-untyped-def]
+    """Add the products of the records ``first`` .. ``last`` - 1 to the upper triangle of ``total`` (K d, K d)."""
+    K, d = draws.theta.shape
     none = draws.weights.shape[1] - 1
-    partial = np.zeros((groups, K * d, K * d), dtype=np.int64)
     root = np.sqrt(np.float64(K)) * clip
-    for group in numba.prange(groups):
-        v = np.empty(K * d, dtype=np.float64)
-        total = partial[group]
-        for i in range(group * n // groups, (group + 1) * n // groups):
-            if records.block[i] == none:
-                continue
-            for k in range(K):
-                part = v[k * d : (k + 1) * d]
-                score(i, k, intercept, records, draws, part)
-                squared = 0.0
-                for j in range(d):
-                    squared += part[j] * part[j]
-                factor = _factor(squared, clip) / root
-                for j in range(d):
-                    part[j] = part[j] * factor if factor > 0.0 else 0.0
-            for a in range(K * d):
-                left = v[a] * (SAFE * GRID)
-                for b in range(a, K * d):
-                    total[a, b] += np.int64(left * v[b])
-    return partial.sum(axis=0)
+    v = np.empty(K * d, dtype=np.float64)
+    for i in range(first, last):
+        if records.starts.size == 0 and records.block[i] == none:
+            continue
+        for k in range(K):
+            part = v[k * d : (k + 1) * d]
+            score(i, k, p, intercept, records, draws, part)
+            squared = 0.0
+            for j in range(d):
+                squared += part[j] * part[j]
+            factor = _factor(squared, clip) / root
+            for j in range(d):
+                part[j] = part[j] * factor if factor > 0.0 else 0.0
+        for a in range(K * d):
+            left = v[a] * (SAFE * GRID)
+            for b in range(a, K * d):
+                total[a, b] += np.int64(left * v[b])
 
 
 @cache
-def _moments_for(loss: str) -> Callable[..., Any]:
+def _moments_for(loss: str, columnwise: bool, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
+    scale = loss in formulas.WITH_SCALE
+    name = f"{loss}_{columnwise:d}{x_encoding}{y_encoding}"
+
+    def part(template: Callable[..., Any], **bound: Any) -> Any:
+        return numba.njit(specialise(template, name, **bound))
+
+    def number(encoding: str) -> Any:
+        return part(_encoded_number, number=NUMBER[encoding]) if encoding else part(_plain_number)
+
+    x_value = part(_x_value, columnwise=columnwise, x_number=number(x_encoding))
     if loss in formulas.REGRESSION_SLOPES:
-        record, found = _regression_score, formulas.REGRESSION_SLOPES[loss]
+        y_value = part(_y_value, x_value=x_value, y_number=number(y_encoding))
+        found = formulas.REGRESSION_SLOPES[loss]
+        score = part(_regression_score, slope=found, has_scale=scale, x_value=x_value, y_value=y_value)
     else:
-        record, found = _location_score, LOCATION[loss]
-    special = specialise(record, loss, slope=found, has_scale=loss in formulas.WITH_SCALE)
-    return compiled(specialise(_moments, loss, score=numba.njit(special)), parallel=True)
+        score = part(_location_score, slope=LOCATION[loss], x_value=x_value)
+    return compiled(specialise(_moments, name, score=score))
 
 
 def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, clip: float) -> NDArray[np.int64]:
-    """The sums without noise; same contract as ``reference.score_moments``.  Not a release.
-
-    Records in the plain layout only: float features, a response and block numbers beside them.
-    """
-    if records.starts.size or records.map.size or records.block.size != len(records.x):
-        raise ValueError("score_moments: records must be in the plain layout (no starts, no map)")
-    upper: NDArray[np.int64] = _moments_for(loss)(intercept, records, draws, clip, 4 * numba.get_num_threads())
+    """The sums without noise; same contract as ``reference.score_moments``.  Not a release."""
+    regression = loss in formulas.REGRESSION_SLOPES
+    n, d = len(records.x), draws.theta.shape[1]
+    p = d - intercept - (loss in formulas.WITH_SCALE) if regression else d
+    (x, x_encoding), (y, y_encoding) = stored(records.x), stored(records.y if regression else records.y[:0])
+    by_rows = require_layout(loss, x, p + (regression and y.size == 0))
+    part = records._replace(x=x if by_rows else x.T, y=y)
+    if records.starts.size:
+        n = int(records.starts[-2])     # the last block takes no part
+    groups, size = numba.get_num_threads(), draws.theta.size
+    totals = np.zeros((groups, size, size), dtype=np.int64)
+    shares = [(g * n // groups, (g + 1) * n // groups) for g in range(groups)]
+    kernel = _moments_for(loss, not by_rows, x_encoding, y_encoding)
+    run(kernel, [(*share, p, intercept, part, draws, clip, totals[g]) for g, share in enumerate(shares)])
+    upper: NDArray[np.int64] = totals.sum(axis=0)
     return upper + np.triu(upper, 1).T

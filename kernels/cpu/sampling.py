@@ -59,12 +59,11 @@ def _mask(words: Any, record: Any, end: Any, threshold: Any, hits: Any, m: Any) 
     return m
 
 
-def _measure(words: Any, inverse: Any, limit: Any, gaps: Any) -> None:
-    """128 gaps from 16 blocks of words; gap number 8 l + i is that of block l at gaps[16 i + l]."""
-    for i in range(WORDS // 2):
-        for lane in range(LANES):
-            t = uniform64(at(words, 2 * i * LANES + lane), at(words, (2 * i + 1) * LANES + lane))
-            put(gaps, i * LANES + lane, I64(gap(t, inverse, limit)))
+def _measure(i: Any, words: Any, inverse: Any, limit: Any, gaps: Any) -> None:
+    """Gaps number 8 l + i, l < 16, from 16 blocks of words; that of block l at gaps[16 i + l]."""
+    for lane in range(LANES):
+        t = uniform64(at(words, 2 * i * LANES + lane), at(words, (2 * i + 1) * LANES + lane))
+        put(gaps, i * LANES + lane, I64(gap(t, inverse, limit)))
 
 
 def _skip(gaps: Any, record: Any, end: Any, limit: Any, hits: Any, m: Any) -> Any:
@@ -91,17 +90,19 @@ skip = inner(_skip)
 
 def add_noise(grid: Any, multiplier: Any, key: Any, step: Any) -> None:
     """Add the Gaussian perturbation, rounded to the grid, to ``grid`` (K, d) in place."""
-    words = np.empty(BATCH, dtype=np.uint32)
     flat = grid.reshape(-1)
     sigma = multiplier * GRID
-    pairs = np.empty(5, dtype=np.int64)
+    words = np.empty(WORDS, dtype=np.int64)
     for j in range(0, flat.size, 2):
-        block = j // NORMALS
-        if j % (NORMALS * LANES) == 0:
-            random_lanes(key, I64(PURPOSE_NOISE), step, I64(block), words)
-        for w in range(5):
-            pairs[w] = words[(j % NORMALS // 2 * 5 + w) * LANES + block % LANES]
-        a, b = normal_pair(pairs, 0)
+        if j % NORMALS == 0:
+            index = I64(j // NORMALS)
+            block = random_words(
+                U32(key[0]), U32(key[1]), U32(key[2]), U32(key[3]), U32(key[4]), U32(key[5]), U32(key[6]), U32(key[7]),
+                U32(index), U32(index >> 32), U32(step), U32(PURPOSE_NOISE),
+            )  # fmt: skip
+            for w in range(WORDS):
+                words[w] = I64(block[w])
+        a, b = normal_pair(words, j % NORMALS // 2 * 5)
         flat[j] += np.int64(np.rint(sigma * a))
         if j + 1 < flat.size:
             flat[j + 1] += np.int64(np.rint(sigma * b))

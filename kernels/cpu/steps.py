@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
-from pgbb_fast.kernels.cpu.compile import compiled, inner, single, specialise
+from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, weight_exponent
-from pgbb_fast.kernels.cpu.intrinsics import at, prefetch, put
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS, VECTOR, at, prefetch, put
+from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
     CHUNK_COUNTER,
@@ -26,7 +27,7 @@ from pgbb_fast.kernels.cpu.sampling import (
     whole,
 )
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import PAD, TILE, decode, load_response, tile_rows
+from pgbb_fast.kernels.cpu.tile import MOST_TILES, PAD, TILE, decode, flush, tile_rows
 from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
@@ -36,10 +37,12 @@ QUEUE = LAG + 2 * TILE + PAD   # most records that wait
 UNROLLED = 16               # up to as many features get a kernel of their own
 SERIAL = 40_000             # records x draws x features below which one thread is faster than two
 
-F32, I64 = np.float32, np.int64
+F32, I32, I64 = np.float32, np.int32, np.int64
 constants: Any = None
 add_tile: Any = None
 load: Any = None
+load_response: Any = None
+columnwise = False          # whether x is stored by columns, (columns, n)
 has_scale = False
 
 
@@ -66,15 +69,15 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
 
 def _process(
     hits: Any, m: Any, ahead: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any, intercept: Any, K: Any,
-    public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any, total: Any,
+    public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any, sums: Any, total: Any,
 ) -> None:  # fmt: skip
     """Gather the records ``hits`` (m of them, ascending) into a tile and add their terms to ``total``."""
     full = (m + PAD - 1) // PAD * PAD
     for i in range(m, full):
         put(hits, i, at(hits, m - 1))
-    columns = x.shape[1]
+    columns = x.shape[0] if columnwise else x.shape[1]
     packed = y.size == 0
-    load(x, hits, full, values)
+    load(x, hits, m, full, values)
     if not packed:
         load_response(y, p, hits, full, values)
     if table.size > 0:
@@ -100,10 +103,27 @@ def _process(
         for i in range(full):
             put(blocks, i, np.int32(at(block, at(hits, i))))
     add_tile(
-        x, ahead, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, total
+        x, ahead, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, sums, total
     )
 
 
+def _ask(first: Any, last: Any, queue: Any, x: Any, y: Any, block: Any, starts: Any) -> None:
+    """Ask for the cache lines of the queue's records ``first`` .. ``last`` - 1."""
+    for i in range(first, last):
+        hit = at(queue, i)
+        if columnwise:
+            for j in range(x.shape[0]):
+                prefetch(x, j * x.shape[1] + hit)
+        else:
+            prefetch(x, hit * x.shape[1])
+            prefetch(x, hit * x.shape[1] + x.shape[1] - 1)
+        if y.size > 0:
+            prefetch(y, hit)
+        if starts.size == 0:
+            prefetch(block, hit)
+
+
+ask: Any = None
 process: Any = None
 publish: Any = None
 regression = True
@@ -112,15 +132,19 @@ regression = True
 def _share(
     group: Any, groups: Any, intercept: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, theta: Any,
     weights: Any, pairs: Any, clip: Any, threshold: Any, inverse_log: Any, limit: Any, bits: Any, key: Any, step: Any,
-    public: Any, shift: Any, values: Any, queue: Any, blocks: Any, words: Any, gaps: Any, total: Any,
+    public: Any, shift: Any, values: Any, queue: Any, blocks: Any, words: Any, gaps: Any, sums: Any,
+    total: Any,
 ) -> None:  # fmt: skip
     """Sums over the minibatch's records in one group's share of the data, in ``total`` (at least K d)."""
-    n, (K, d) = x.shape[0], theta.shape
+    n = x.shape[1] if columnwise else x.shape[0]
+    K, d = theta.shape
     p = d - (1 if has_scale else 0) - (1 if intercept and regression else 0)
     publish(theta, weights, pairs, public, shift)
     width, inverse, longest = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p))
     for i in range(K * d):
         put(total, i, I64(0))
+        for lane in range(VECTOR):
+            put(sums, i * VECTOR + lane, I32(0))
     everything, skipping = threshold >= ALL, bits > 0
     size = I64(TILE if everything else BATCH)
     if skipping:
@@ -128,9 +152,8 @@ def _share(
     lag = I64(0 if everything else LAG)
     units = (n + size - 1) // size
     unit, last = group * units // groups, (group + 1) * units // groups
-    record, end, index, m = I64(0), I64(0), I64(0), I64(0)
+    record, end, index, m, asked, tiles = I64(0), I64(0), I64(0), I64(0), I64(0), I64(0)
     while unit < last or record < end or m > 0:
-        before = m
         if unit < last or record < end:
             if record >= end:
                 record, end, index = unit * size, min(n, (unit + 1) * size), unit << CHUNK_COUNTER
@@ -140,48 +163,66 @@ def _share(
             else:
                 purpose = I64(PURPOSE_SKIP if skipping else PURPOSE_SAMPLE)
                 random_lanes(key, purpose, step, index if skipping else record // WORDS, words)
+                # few lines can be on the way at once: the last batch's are asked for a little with each part of this
+                parts = I64(GAPS // LANES if skipping else 1)
+                for i in range(parts):
+                    if skipping:
+                        measure(i, words, inverse_log, limit, gaps)
+                    first, more = asked + (m - asked) * i // parts, asked + (m - asked) * (i + 1) // parts
+                    ask(first, more, queue, x, y, block, starts)
+                asked = m
                 if skipping:
-                    measure(words, inverse_log, limit, gaps)
                     index += LANES
                     m, record = skip(gaps, record, end, I64(limit), queue, m)
                 else:
                     m, record = mask(words, record, end, threshold, queue, m), end
-                for i in range(before, m):
-                    prefetch(x, at(queue, i) * x.shape[1])
-                    prefetch(x, at(queue, i) * x.shape[1] + x.shape[1] - 1)
-                    if y.size > 0:
-                        prefetch(y, at(queue, i))
-                    if starts.size == 0:
-                        prefetch(block, at(queue, i))
         done = unit >= last and record >= end
         while m >= lag + TILE or (done and m > 0):
             part = min(m, I64(TILE))
-            ahead = end if everything and K > 1 and end < n else I64(-1)
+            ahead = end if everything and (K > 1 or columnwise) and end < n else I64(-1)
             process(queue, part, ahead, x, y, block, starts, table, p, intercept, K, public, width, inverse, longest,
-                    shift, blocks, values, total)  # fmt: skip
+                    shift, blocks, values, sums, total)  # fmt: skip
+            tiles += 1
+            if tiles == MOST_TILES:
+                flush(K, d, shift, sums, total)
+                tiles = I64(0)
             m -= part
+            asked = max(I64(0), asked - part)
             for i in range(m):
                 put(queue, i, at(queue, i + part))
+    flush(K, d, shift, sums, total)
 
 
 @cache
-def _kernel(loss: str, p: int, lanes: int) -> Callable[..., Any]:
-    """The compiled sums of one loss for p features (0: any number), ``lanes`` numbers of a row read at once."""
+def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
+    """The compiled sums of one loss for p features and rows of ``width`` numbers (0: any number; width -1: x is stored
+    by columns), and what the bits of x and y mean."""
     regression = loss in formulas.SINGLE_SLOPES
     scale = loss in formulas.WITH_SCALE
     slope = formulas.SINGLE_SLOPES[loss] if regression else formulas.LOCATION_SLOPES[loss]
-    name = f"{loss}_{p}_{lanes}"
+    name = f"{loss}_{p}_{width}{x_encoding}{y_encoding}"
     bound: dict[str, Any] = {"P": p, "slope": slope, "has_scale": scale, "regression": regression}
+    bound["columnwise"] = width < 0
 
     def part(template: Callable[..., Any], **more: Any) -> Any:
-        return inner(specialise(single(template), name, **bound, **more))
+        return inner(special(template, **more))
+
+    def special(template: Callable[..., Any], **more: Any) -> Any:
+        return specialise(single(template), name, **bound, **more)
 
     squares, coefficients = part(tile._squares), part(tile._coefficients, predict=part(tile._predict))
     body = tile.regression_tile if regression else tile.location_tile
-    load = part(tile._load, LANES=lanes, transpose=tile.TRANSPOSE[lanes])
-    process = part(_process, load=load, add_tile=part(body, squares=squares, coefficients=coefficients))
+    number = NUMBER[x_encoding]
+    if width < 0:
+        load = part(tile._load_columns, number=number)
+    else:
+        pieces = {"by_eight": ROWS_TO_COLUMNS[8, x_encoding], "by_four": ROWS_TO_COLUMNS[4, x_encoding]}
+        load = part(tile._load, WIDTH=width, number=number, **pieces)
+    response = part(tile._load_response, number=NUMBER[y_encoding])
+    add_tile = merged(special(body, squares=squares, coefficients=coefficients, fetch=part(tile._fetch)))
+    process = merged(special(_process, load=load, load_response=response, add_tile=add_tile))
     publish = inner(specialise(_publish, name, constants=formulas.CONSTANTS[loss]))
-    return compiled(specialise(_share, name, process=process, publish=publish, **bound))
+    return compiled(specialise(_share, name, process=process, publish=publish, ask=part(_ask), **bound))
 
 
 @cache
@@ -196,7 +237,7 @@ class _Scratch(threading.local):
         self.made: dict[tuple[int, int, int, int], list[tuple[NDArray[Any], ...]]] = {}
 
     def get(self, groups: int, K: int, d: int, S: int) -> list[tuple[NDArray[Any], ...]]:
-        """For each group of records: public, shift, values, queue, blocks, words, gaps, total."""
+        """For each group of records: public, shift, values, queue, blocks, words, gaps, sums, total."""
         found = self.made.get((groups, K, d, S))
         if found is None:
             if len(self.made) > 16:
@@ -210,6 +251,7 @@ class _Scratch(threading.local):
                     np.zeros(TILE, dtype=np.int32),
                     np.zeros(BATCH, dtype=np.uint32),
                     np.zeros(GAPS, dtype=np.int64),
+                    np.zeros(K * d * VECTOR, dtype=np.int32),
                     np.zeros(K * d, dtype=np.int64),
                 )
                 for _ in range(groups)
@@ -239,16 +281,19 @@ def gradient_sums(
     """The sums without noise, (K, d) int64 in units of C / (n_S 2^32); same contract as ``reference.regression_step``
     and ``reference.location_step``.  Not a release: for tests, benchmarks and :func:`noisy_gradient`."""
     K, d = draws.theta.shape
-    x, n = records.x, len(records.x)
+    n, columns = records.x.shape
     threshold = mechanism.threshold
     regression = loss in formulas.SINGLE_SLOPES
     p = d - intercept - (loss in formulas.WITH_SCALE) if regression else d
-    y = records.y if regression else records.y[:0]
-    if not x.flags.c_contiguous or x.shape[1] != p + (regression and y.size == 0):
-        raise ValueError(f"{loss}: records.x must be C-contiguous with {p} features, got shape {x.shape}")
+    (x, x_encoding), (y, y_encoding) = stored(records.x), stored(records.y if regression else records.y[:0])
+    by_rows = require_layout(loss, x, p + (regression and y.size == 0))
     work = n * (threshold / ALL) * K * (p + 2)
     groups = 1 if work < SERIAL else numba.get_num_threads()
-    kernel, constants = _kernel(loss, p if p <= UNROLLED else 0, tile.lanes(x.shape[1])), _sampling(threshold)
+    unrolled = p <= UNROLLED
+    width = (columns if unrolled else 0) if by_rows else -1
+    kernel = _kernel(loss, p if unrolled else 0, width, x_encoding, y_encoding)
+    constants = _sampling(threshold)
+    x = x if by_rows else x.T
     scratch = _scratch.get(groups, K, d, draws.weights.shape[1] - 1)
     jobs = [
         (

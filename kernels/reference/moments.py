@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES, WITH_SCALE
+from pgbb_fast.kernels.reference.steps import decoded
 
 Floats = NDArray[np.float64]
+Gradient = Callable[[int, Floats, Floats, Floats], Floats]
 GRID = 2.0**32
 SAFE = 1.0 - 2.0**-20
 
@@ -20,6 +22,9 @@ def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, cl
     truncated toward zero to a multiple of 2^-32 (times ``SAFE``): (K d, K d) int64, symmetric.  ``draws.weights`` is
     not used; records of the block "takes no part" are left out.
     """
+    p = draws.theta.shape[1]
+    if loss not in LOCATION_SLOPES:
+        p -= intercept + (loss in WITH_SCALE)
 
     def gradient(k: int, theta: Floats, x: Floats, y: Floats) -> Floats:
         if loss in LOCATION_SLOPES:
@@ -30,16 +35,20 @@ def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, cl
         by_beta = slope[:, None] * design
         return np.column_stack([by_beta, slope_scale]) if loss in WITH_SCALE else by_beta
 
-    return gradient_moments(gradient, records, draws, clip)
+    return _moments(gradient, decoded(records, p), draws, clip)
 
 
-def gradient_moments(
-    gradient: Callable[[int, Floats, Floats, Floats], Floats], records: Records, draws: Draws, clip: float
-) -> NDArray[np.int64]:
+def gradient_moments(gradient: Gradient, records: Records, draws: Draws, clip: float) -> NDArray[np.int64]:
     """:func:`score_moments` of any loss; ``gradient`` maps k, theta (d,), x (m, p), y (m,) to (m, d)."""
-    part = records.block < draws.weights.shape[1] - 1
-    x = records.x[part].astype(np.float64)
-    y = records.y[part].astype(np.float64) if records.y.size else np.zeros(len(x))
+    return _moments(gradient, decoded(records, records.x.shape[1]), draws, clip)
+
+
+def _moments(
+    gradient: Gradient, records: tuple[Floats, Floats, NDArray[np.int64]], draws: Draws, clip: float
+) -> NDArray[np.int64]:
+    x, y, block = records
+    part = block < draws.weights.shape[1] - 1
+    x, y = x[part], y[part]
     scores = []
     for k, theta in enumerate(draws.theta):
         score = gradient(k, theta, x, y)

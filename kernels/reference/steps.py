@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream, as_double
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES, WITH_SCALE
 from pgbb_fast.kernels.reference.random import normals
 from pgbb_fast.kernels.reference.sampling import minibatch
@@ -33,20 +33,24 @@ def _grid_sum(gradient: Floats, weight: Floats, clip: float, p: int, e: int) -> 
 
 
 def decoded(records: Records, p: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """(x, y, block) whatever the layout; records whose features are beyond 2^50 in norm, or not finite, become nan."""
-    x = records.x[:, :p].astype(np.float64)
-    y = (records.y if records.y.size else records.x[:, -1]).astype(np.float64)
+    """(x, y, block), whatever the layout."""
+    x = as_double(records.x[:, :p])
+    y = as_double(records.y if records.y.size else records.x[:, -1])
     if records.map.size:
         slope, offset = records.map.astype(np.float64).T
         x = np.clip(slope[:p] * x + offset[:p], -1, 1)
         y = np.clip(slope[-1] * y + offset[-1], -1, 1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        x[~((x**2).sum(axis=1) <= 2.0**100)] = np.nan
     if records.starts.size:
         block = np.repeat(np.arange(records.starts.size - 1), np.diff(records.starts))
     else:
         block = records.block.astype(np.int64)
     return x, y, block
+
+
+def _usable(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """x, with nan for records whose features are beyond 2^50 in norm, or not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(((x**2).sum(axis=1) <= 2.0**100)[:, None], x, np.nan)
 
 
 RecordGradient = Callable[[Floats, Floats, Floats], Floats]
@@ -59,6 +63,10 @@ def gradient_step(
     function of theta and record i only."""
     K, d = draws.theta.shape
     take = minibatch(stream.key, stream.step, len(records.x), mechanism.threshold)
+    if not records.starts.size:  # decodes no more than it needs
+        y_taken = records.y[take] if records.y.size else records.y
+        records = records._replace(x=records.x[take], y=y_taken, block=records.block[take])
+        take = np.ones(len(records.x), dtype=np.bool_)
     x, y, block = decoded(records, records.x.shape[1])
     x, y, block = x[take], y[take], block[take]
     out = np.zeros((K, d), dtype=np.int64)
@@ -75,7 +83,7 @@ def regression_step(
     p = draws.theta.shape[1] - intercept - (loss in WITH_SCALE)
     take = minibatch(stream.key, stream.step, len(records.x), mechanism.threshold)
     x, y, block = decoded(records, p)
-    x, y, block = x[take], y[take], block[take]
+    x, y, block = _usable(x[take]), y[take], block[take]
     design = np.column_stack([np.ones(len(y)), x]) if intercept else x
     out = np.zeros(draws.theta.shape, dtype=np.int64)
     for k, theta in enumerate(draws.theta):
@@ -98,7 +106,7 @@ def location_step(
     x, _, block = decoded(records, p)
     out = np.zeros(draws.theta.shape, dtype=np.int64)
     for k, theta in enumerate(draws.theta):
-        gradient = LOCATION_SLOPES[loss](theta, x[take])
+        gradient = LOCATION_SLOPES[loss](theta, _usable(x[take]))
         weight = draws.weights[k, block[take]]
         out[k] = _grid_sum(gradient, weight, mechanism.clip, p, exponent(draws.weights[k]))
     return out

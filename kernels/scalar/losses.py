@@ -29,17 +29,17 @@ def quantile_logistic(y: float, eta: float, a: float, b: float, c: float) -> tup
 
 
 def huber_concomitant(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
-    """s rho_b(r/s) + kappa s/2 in (eta, s), a = 1/s, c = kappa/2: (-psi_b(z), c - min(z^2, b^2)/2), z = r/s.
+    """s rho_b(r/s) + kappa s/2 in (eta, s), a = 1/s, c = kappa/2: (psi_b(-z), c - min(z^2, b^2)/2), z = r/s.
 
     Huber (1981), chapter 7.7.
     """
-    psi = within((y - eta) * a, b)
-    return -psi, fma(-HALF * psi, psi, c)
+    psi = within((eta - y) * a, b)
+    return psi, fma(-HALF * psi, psi, c)
 
 
 def huber_fixed(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
-    """rho_b(r): -psi_b(r); |slope| <= b (Huber 1964)."""
-    return -within(y - eta, b), ZERO
+    """rho_b(r): psi_b(-r); |slope| <= b (Huber 1964)."""
+    return within(eta - y, b), ZERO
 
 
 def logistic(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:

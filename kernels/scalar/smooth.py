@@ -26,11 +26,8 @@ ONE = 1.0
 
 def within(x: float, end: float) -> float:
     """``x`` moved into [-end, end]; nan stays nan."""
-    if x > end:
-        return end
-    if x < -end:
-        return -end
-    return x
+    x = end if x > end else x
+    return -end if x < -end else x
 
 
 def squash(u: float) -> float:

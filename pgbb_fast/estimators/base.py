@@ -22,6 +22,7 @@ from pgbb_fast.privacy import PrivacyReport, calibrate, sampling_threshold, sugg
 from pgbb_fast.releases import Keys, Problem
 
 OnStep = Callable[[int], None]
+Unit = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]   # features, response and map of Records
 STEPS, NOISY_TRAINING_STEPS = 3_000, 10_000
 MOMENT_SHARE = 0.05
 ASK_RATE = 0.2  # where the accountant is asked for the rule of the sampling rate
@@ -172,7 +173,7 @@ class PrivateEstimator:
 
     def _run(
         self,
-        unit: Callable[[], tuple[NDArray[np.float32], NDArray[np.float32]]],
+        unit: Callable[[], Unit],
         n: int,
         loss: Loss,
         *,
@@ -199,9 +200,9 @@ class PrivateEstimator:
         assert mechanism.noise_multiplier is not None
         keys = Keys.fresh(self.seed)
         block = partition(n, self.n_blocks, np.random.default_rng(keys.partition))
-        x, y = unit()
+        x, y, table = unit()
         problem = Problem(
-            records=Records(x, y, block),
+            records=Records(x, y, block, map=table),
             loss=loss,
             intercept=intercept,
             n_blocks=self.n_blocks,

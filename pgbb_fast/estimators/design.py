@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
+from pgbb_fast.estimators.records import in_place
+from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.posterior import AffineMap
 
 CHUNK = 1 << 20
@@ -19,6 +21,7 @@ Bounds = Sequence[tuple[float, float]] | Mapping[str, tuple[float, float]]
 INTERCEPT = "intercept"
 SCALE = "scale"
 DEFAULT_REACH = 2.0  # default |slope| in unit coordinates: the feature moves y by at most twice y's whole range
+FARTHEST = 64.0  # half-widths from zero to the far bound, up to which the map is accurate in single precision
 LEAST_SCALE = 1e-3  # least residual scale, as a share of half the range of y
 
 
@@ -39,6 +42,21 @@ def pairs(who: str, name: str, bounds: Any, names: Sequence[str] | None = None) 
     if isinstance(bounds, str) or not isinstance(bounds, (Sequence, np.ndarray)) or len(bounds) == 0:
         raise DomainError(f"{who}: {name} must be a sequence or mapping of (low, high) pairs, got {bounds!r}")
     return np.array([check.ordered_pair(who, f"{name}[{j}]", pair) for j, pair in enumerate(bounds)])
+
+
+def unit_map(low: Any, high: Any) -> NDArray[np.float32] | None:
+    """The kernels' map (``Records.map``) of [low, high] to [-1, 1], (p, 2); None where it would be inaccurate.
+
+    t = a x + b with a = 2/(high - low), b = -(high + low)/(high - low), a, b and a stored number x of double precision
+    each rounded to single precision (v = 2^-24).  With |x| at most w half-widths, |b| <= w and one rounding at the end,
+    t is off by at most (3 w + 1) v: below 2^-16 for w <= ``FARTHEST``.  The stored numbers themselves, in single
+    precision, are known to w v only.
+    """
+    low, high = np.atleast_1d(low), np.atleast_1d(high)
+    radius = (high - low) / 2
+    if (np.maximum(np.abs(low), np.abs(high)) > FARTHEST * radius).any():
+        return None
+    return np.column_stack([1 / radius, -(low + high) / 2 / radius]).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,7 @@ class Design:
         centre, radius = self.x_map
         out = np.empty((len(X), sum(self.degrees)), dtype=np.float32)
         for start in range(0, len(X), CHUNK):
-            part = np.clip(X[start : start + CHUNK].astype(np.float64), self.x_bounds[:, 0], self.x_bounds[:, 1])
+            part = np.clip(as_double(X[start : start + CHUNK]), self.x_bounds[:, 0], self.x_bounds[:, 1])
             t = (part - centre) / radius
             place = 0
             for j, degree in enumerate(self.degrees):
@@ -124,13 +142,39 @@ class Design:
     def unit_target(self, y: NDArray[Any]) -> NDArray[np.float32]:
         """y clipped to its bounds and mapped to [-1, 1]: (n,) float32; without bounds, the nearer of 0 and 1."""
         if self.y_bounds is None:
-            return (y > 0.5).astype(np.float32)
+            return (as_double(y) > 0.5).astype(np.float32)
         centre, radius = self.y_map
         out = np.empty(len(y), dtype=np.float32)
         for start in range(0, len(y), CHUNK):
-            part = np.clip(y[start : start + CHUNK].astype(np.float64), *self.y_bounds)
+            part = np.clip(as_double(y[start : start + CHUNK]), *self.y_bounds)
             out[start : start + CHUNK] = (part - centre) / radius
         return out
+
+    def _map(self, bounds: NDArray[np.float64]) -> NDArray[np.float32] | None:
+        """:func:`unit_map` of ``bounds`` (p, 2), or None where the design's own map isn't the one to [-1, 1]."""
+        if not self.intercept and (bounds.sum(axis=1) != 0.0).any():
+            return None
+        return unit_map(bounds[:, 0], bounds[:, 1])
+
+    def unit_records(
+        self, X: NDArray[Any], y: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
+        """Features, response and map for ``Records``: where they are, with a map, if that can be, else mapped copies.
+
+        Copies are made of X where a feature has a degree above 1, and of what is stored in a way that kernels don't
+        read, has bounds far from zero for their width, or without an intercept bounds that aren't symmetric.
+        """
+        x_map = self._map(self.x_bounds) if max(self.degrees) == 1 else None
+        y_map = self._map(np.array([self.y_bounds])) if self.y_bounds is not None else None
+        x, response = in_place(X) if x_map is not None else None, in_place(y) if y_map is not None else None
+        if x is None and response is None:
+            return self.unit_features(X), self.unit_target(y), NO_MAP
+        same = np.array([[1.0, 0.0]], dtype=np.float32)
+        if x is None or x_map is None:
+            x, x_map = self.unit_features(X), np.repeat(same, sum(self.degrees), axis=0)
+        if response is None or y_map is None:
+            response, y_map = self.unit_target(y), same
+        return x, response, np.concatenate([x_map, y_map])
 
     def theta_names(self, scale: bool) -> tuple[str, ...]:
         """Names of theta's coordinates: intercept if any, features, scale if any."""

@@ -9,9 +9,10 @@ import numpy as np
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
-from pgbb_fast.estimators.base import OnStep, PrivateEstimator
-from pgbb_fast.estimators.design import Bounds, pairs
-from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records
+from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
+from pgbb_fast.estimators.design import CHUNK, Bounds, pairs, unit_map
+from pgbb_fast.estimators.records import feature_names, features, in_place, require_finite, require_records
+from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.losses import exponential_mean, mean
 from pgbb_fast.posterior import AffineMap
 
@@ -84,10 +85,18 @@ class PrivateMean(PrivateEstimator):
             centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
             clip = self.clip or np.sqrt(d)
 
-        def unit() -> tuple[Any, Any]:
+        def unit() -> Unit:
             require_finite(who, X=array)
-            inside = np.clip(array.astype(np.float64), bounds[:, 0], bounds[:, 1])
-            return ((inside - centre) / radius).astype(np.float32), np.zeros(0, dtype=np.float32)
+            nothing = np.zeros(0, dtype=np.float32)
+            table = unit_map(bounds[:, 0], bounds[:, 1]) if self.loss == "squared" else None
+            x = in_place(array)
+            if table is not None and x is not None:
+                return x, nothing, np.concatenate([table, table[:1]])
+            out = np.empty(array.shape, dtype=np.float32)
+            for start in range(0, n, CHUNK):
+                inside = np.clip(as_double(array[start : start + CHUNK]), bounds[:, 0], bounds[:, 1])
+                out[start : start + CHUNK] = (inside - centre) / radius
+            return out, nothing, NO_MAP
 
         self._run(
             unit,

@@ -14,21 +14,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.errors import DataError, DomainError
+from pgbb_fast.kernels.arguments import BFLOAT16
 
 CHUNK = 1 << 20
+IN_PLACE = (np.float64, np.float32, np.float16, BFLOAT16, np.int8, np.int16, np.int32, np.uint8, np.uint16)
 
 
 def _real_array(who: str, name: str, values: Any, ndim: int) -> NDArray[Any]:
     """``values`` as a real array of ``ndim`` dimensions, without a copy where possible."""
-    array = np.asarray(values)
+    array = _bfloat16(values)
+    if array is None:
+        array = np.asarray(values)
     if array.dtype.kind == "O" and all(dtype.kind in "biuf" for dtype in _column_types(values)):
         array = np.asarray(values, dtype=np.float64)
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf" and array.dtype != BFLOAT16:
         raise DataError(f"{who}: {name} must hold real numbers, got dtype {array.dtype}; encode or drop other columns")
     if array.ndim != ndim:
         shape = "(n, p)" if ndim == 2 else "(n,)"
         raise DataError(f"{who}: {name} must have shape {shape}, got {array.ndim} dimension(s)")
     return array
+
+
+def _bfloat16(values: Any) -> NDArray[Any] | None:
+    """The bits of a torch tensor or of an ml_dtypes array of that type, without a copy; None for all else."""
+    name = str(getattr(values, "dtype", None))
+    if name == "torch.bfloat16":
+        import torch
+
+        values = values.detach().view(torch.int16).numpy()
+    elif name != "bfloat16":
+        return None
+    return np.asarray(values).view(BFLOAT16)
 
 
 def _column_types(values: Any) -> list[np.dtype[Any]]:
@@ -40,10 +56,12 @@ def _column_types(values: Any) -> list[np.dtype[Any]]:
 
 
 def _require_finite(who: str, name: str, array: NDArray[Any]) -> None:
-    if array.dtype.kind != "f":
+    if array.dtype.kind in "biu":
         return
     for start in range(0, len(array), CHUNK):
-        if not np.isfinite(array[start : start + CHUNK]).all():
+        part = array[start : start + CHUNK]
+        finite = (part.view(np.uint16) & 0x7F80) != 0x7F80 if part.dtype == BFLOAT16 else np.isfinite(part)
+        if not finite.all():
             raise DataError(
                 f"{who}: {name} has values that are nan or infinite, which are no records; drop or impute them by a "
                 "rule that doesn't depend on other records. Nothing was computed and nothing spent"
@@ -84,6 +102,14 @@ def require_records(who: str, n: int, n_blocks: int) -> None:
         raise DataError(f"{who}: no records")
     if n < n_blocks:
         raise DomainError(f"{who}: {n} records can't fill n_blocks = {n_blocks} blocks; use fewer blocks (at least 3)")
+
+
+def in_place(array: NDArray[Any]) -> NDArray[Any] | None:
+    """The array as the kernels read it where it is; None where its type or layout isn't theirs."""
+    if array.dtype == np.bool_:
+        array = array.view(np.uint8)
+    contiguous = array.flags.c_contiguous or array.flags.f_contiguous
+    return array if array.dtype in IN_PLACE and array.flags.aligned and contiguous else None
 
 
 def require_finite(who: str, **arrays: NDArray[Any]) -> None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
-from pgbb_fast.estimators.base import OnStep, PrivateEstimator
+from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
 from pgbb_fast.estimators.design import DEFAULT_REACH, Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
+from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.losses import (
     QUANTILE_KERNELS,
     Loss,
@@ -110,8 +111,8 @@ class PrivateRegressor(PrivateEstimator):
     def _design(self, names: tuple[str, ...], bounds: NDArray[np.float64], degrees: tuple[int, ...]) -> Design:
         return Design(names, bounds, self.y_bounds, self.fit_intercept, degrees)
 
-    def _unit_target(self, design: Design, y: NDArray[Any]) -> NDArray[np.float32]:
-        return design.unit_target(y)
+    def _unit_records(self, design: Design, X: NDArray[Any], y: NDArray[Any]) -> Unit:
+        return design.unit_records(X, y)
 
     @property
     def _y_radius(self) -> float:
@@ -126,10 +127,13 @@ class PrivateRegressor(PrivateEstimator):
 
         Parameters
         ----------
-        X : (n, p) array or data frame
-            Finite real features.
+        X : (n, p) array, tensor or data frame
+            Finite real features.  Read where they are, without a copy, when the type is float64, float32, float16,
+            bfloat16, bool or an integer of up to 16 bits or int32, the same for all columns; rows or columns lie
+            together in memory; and no feature has a degree above 1 (``Design.unit_records`` has the rest).  Otherwise
+            ``fit`` makes a copy of p float32 numbers a record.
         y : (n,) array
-            Finite real response.
+            Finite real response, likewise.
         on_step : callable, optional
             Called with the number of steps done (public).
 
@@ -156,9 +160,9 @@ class PrivateRegressor(PrivateEstimator):
         linear = box[: len(box) - self._scale]
         loss = self._loss(n, sum(degrees), 1.0 + float(np.abs(linear).max(axis=1).sum()))
 
-        def unit() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        def unit() -> Unit:
             require_finite(who, X=array, y=response)
-            return design.unit_features(array), self._unit_target(design, response)
+            return self._unit_records(design, array, response)
 
         self._run(
             unit,
@@ -359,9 +363,9 @@ class PrivateGeneralisedRegressor(PrivateRegressor):
     def _design(self, names: tuple[str, ...], bounds: NDArray[np.float64], degrees: tuple[int, ...]) -> Design:
         return Design(names, bounds, None, self.fit_intercept, degrees)
 
-    def _unit_target(self, design: Design, y: NDArray[Any]) -> NDArray[np.float32]:
+    def _unit_records(self, design: Design, X: NDArray[Any], y: NDArray[Any]) -> Unit:
         assert self.y_bounds is not None
-        return np.clip(y.astype(np.float64), *self.y_bounds).astype(np.float32)
+        return design.unit_features(X), np.clip(as_double(y), *self.y_bounds).astype(np.float32), NO_MAP
 
     def _loss(self, n: int, p: int, reach: float) -> Loss:
         assert self.y_bounds is not None

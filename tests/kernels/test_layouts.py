@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from pgbb_fast.kernels import cpu, reference
-from pgbb_fast.kernels.arguments import NO_MAP, Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.arguments import BFLOAT16, NO_MAP, Draws, Mechanism, Records, Stream, as_double
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS
+from pgbb_fast.kernels.cpu.layout import stored
 from pgbb_fast.kernels.cpu.order import to_block_order
 from pgbb_fast.kernels.cpu.threads import run
 
@@ -18,7 +20,9 @@ N, P, K, S = 3_001, 5, 3, 7
 def problem(p: int = P, dtype: type = np.float32):
     """Records in block order in one packed table, draws and a stream; integer types hold -100 .. 100 or 0 .. 200."""
     rng = np.random.default_rng([3, p])
-    if np.dtype(dtype).kind == "f":
+    if dtype == BFLOAT16:
+        table = bfloat16(rng.uniform(-1, 1, (N, p + 1)))
+    elif np.dtype(dtype).kind == "f":
         table = rng.uniform(-1, 1, (N, p + 1)).astype(dtype)
     else:
         low = 0 if np.dtype(dtype).kind == "u" else -100
@@ -31,14 +35,22 @@ def problem(p: int = P, dtype: type = np.float32):
     return table, block, draws, Stream(rng.integers(0, 2**32, 8), 5)
 
 
-def layouts(table, block, table_map=NO_MAP, id_types=(np.int32,)):
-    """The same records: separate or packed response, block ids or block order."""
+def bfloat16(values):
+    """Numbers cut to the upper 16 bits of their single-precision form."""
+    return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+
+
+def layouts(table, block, table_map=NO_MAP, id_types=(np.int32,), by_columns=False):
+    """The same records: separate or packed response, stored by rows or by columns, block ids or block order."""
     x, y, none = np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1]), np.empty(0, np.int32)
     empty = np.empty(0, table.dtype)
     starts = np.searchsorted(block, np.arange(S + 2)).astype(np.int64)
     for ids in id_types:
         yield Records(x, y, block.astype(ids), map=table_map)
     yield Records(table, empty, none, starts, table_map)
+    if by_columns:
+        yield Records(np.asfortranarray(x), y, block.astype(np.uint8), map=table_map)
+        yield Records(np.asfortranarray(table), empty, none, starts, table_map)
 
 
 def sums(records, draws, stream, q, loss="huber_concomitant"):
@@ -49,7 +61,7 @@ def sums(records, draws, stream, q, loss="huber_concomitant"):
 @pytest.mark.parametrize("p", [3, 8, 15, 20])
 def test_layouts_agree_to_the_bit(p, q):
     table, block, draws, stream = problem(p)
-    results = [sums(records, draws, stream, q) for records in layouts(table, block)]
+    results = [sums(records, draws, stream, q) for records in layouts(table, block, by_columns=p in (3, 20))]
     for result in results[1:]:
         assert np.array_equal(result, results[0])
 
@@ -62,22 +74,98 @@ def test_block_ids_of_any_width_agree_to_the_bit():
         assert np.array_equal(result, results[0])
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint8, np.uint16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.int16, np.uint8, np.uint16, np.float16, BFLOAT16, np.float32, np.float64]
+)
 def test_compact_records_are_decoded_in_the_tile(dtype):
     """The same numbers as float32 records made by the map's own two operations, a fused one and a clip."""
     table, block, draws, stream = problem(dtype=dtype)
-    low, high = (-1.0, 1.0) if np.dtype(dtype).kind == "f" else (0.0, 180.0) if low_is_zero(dtype) else (-90.0, 90.0)
+    real = np.dtype(dtype).kind not in "iu"
+    low, high = (-1.0, 1.0) if real else (0.0, 180.0) if low_is_zero(dtype) else (-90.0, 90.0)
     slope, offset = np.float32(2 / (high - low)), np.float32(-(high + low) / (high - low))
     table_map = np.tile(np.array([slope, offset], dtype=np.float32), (P + 1, 1))
-    exact = table.astype(np.float32).astype(np.float64) * np.float64(slope) + np.float64(offset)
+    exact = as_double(table).astype(np.float32).astype(np.float64) * np.float64(slope) + np.float64(offset)
     plain = np.clip(exact.astype(np.float32), -1, 1)
-    assert np.dtype(dtype).kind == "f" or (np.abs(plain) == 1).any()
+    assert real or (np.abs(plain) == 1).any()
     for records, want in zip(layouts(table, block, table_map), layouts(plain, block), strict=True):
         assert np.array_equal(sums(records, draws, stream, 1.0), sums(want, draws, stream, 1.0))
         want_64 = reference.regression_step(
             "huber_concomitant", True, records, draws, Mechanism(2.5, GRID, 0.0), stream
         )
         assert np.abs(sums(records, draws, stream, 1.0) - want_64).max() <= 1e-5 * np.abs(want_64).max()
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_every_half_precision_number_is_decoded_exactly(name):
+    """All 2^16 patterns, one by one and in vectors: NumPy's float16, and the upper half of a float32."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    if name == "float16":
+        want, array = bits.view(np.float16).astype(np.float32), bits.view(np.float16)
+    else:
+        want, array = (bits.astype(np.uint32) << 16).view(np.float32), bits.view(BFLOAT16)
+    assert stored(array)[1] == name
+    with np.errstate(invalid="ignore"):     # signalling nans become quiet ones
+        assert np.array_equal(as_double(array).astype(np.float32), want, equal_nan=True)
+    number, transpose = NUMBER[name], ROWS_TO_COLUMNS[4, name]
+
+    @numba.njit
+    def one_by_one(x, out):
+        for i in range(x.size):
+            out[i] = number(x, i)
+
+    @numba.njit
+    def in_vectors(x, hits, out):
+        for first in range(0, hits.size, 16):
+            transpose(x, 4, 0, hits, first, out, first, hits.size)
+
+    out = np.empty(2**16, np.float32)
+    one_by_one(bits, out)
+    assert np.array_equal(out, want, equal_nan=True)
+    assert np.array_equal(np.signbit(out), np.signbit(want))
+    rows = np.arange(2**14)
+    in_vectors(bits.reshape(-1, 4), rows, out)
+    assert np.array_equal(out.reshape(4, -1).T.reshape(-1), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("q", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", [np.float16, np.int8])
+def test_compact_layouts_agree_to_the_bit(dtype, q):
+    table, block, draws, stream = problem(dtype=dtype)
+    table_map = np.tile(np.array([0.011, 0.1], dtype=np.float32), (P + 1, 1))
+    first, *others = (sums(records, draws, stream, q) for records in layouts(table, block, table_map, by_columns=True))
+    assert all(np.array_equal(other, first) for other in others)
+
+
+def test_features_and_response_may_have_different_types():
+    table, block, draws, stream = problem(dtype=np.int8)
+    table_map = np.tile(np.array([0.01, 0.0], dtype=np.float32), (P + 1, 1))
+    x, y = np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1])
+    want = sums(Records(table, y[:0], block, map=table_map), draws, stream, 0.3)
+    for dtype in (np.float16, np.float32):
+        assert np.array_equal(sums(Records(x, y.astype(dtype), block, map=table_map), draws, stream, 0.3), want)
+        assert np.array_equal(sums(Records(x.astype(dtype), y, block, map=table_map), draws, stream, 0.3), want)
+
+
+@pytest.mark.parametrize("loss", ["huber_concomitant", "mean"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT16, np.int8])
+def test_moments_of_every_layout_are_the_same_and_equal_the_reference(dtype, loss):
+    table, block, draws, _ = problem(dtype=dtype)
+    table_map = np.tile(np.array([0.011, 0.1], dtype=np.float32), (P + 1, 1))
+    results = []
+    for chosen in (table_map, NO_MAP):
+        for records in layouts(table, block, chosen, by_columns=dtype in (np.float32, np.float16)):
+            here = draws
+            if loss == "mean":
+                x = records.x[:, :P]
+                records = records._replace(x=x.copy(order="F" if x.flags.f_contiguous else "C"), y=records.y[:0])
+                here = draws._replace(theta=np.ascontiguousarray(draws.theta[:, :P]))
+            got = cpu.score_moments(loss, True, records, here, 0.7)
+            want = reference.score_moments(loss, True, records, here, 0.7)
+            # a product's rounding moves its truncation by at most one grid point, and rarely
+            assert np.abs(got - want).max() <= 3 + N // 256
+            results.append(got)
+        assert all(np.array_equal(result, results[0]) for result in results)
+        results.clear()
 
 
 def low_is_zero(dtype: type) -> bool:

@@ -235,6 +235,6 @@ def test_terms_are_truncated_toward_zero():
 
 def test_wrong_shapes_are_refused():
     records, draws, stream, _ = problem("logistic", 50, 3, 2, 4)
-    for x in (records.x[:, :2], np.asfortranarray(records.x), np.column_stack([records.x, records.y])):
-        with pytest.raises(ValueError, match="C-contiguous with 3 features"):
+    for x in (records.x[:, :2], records.x[::2], np.column_stack([records.x, records.y])):
+        with pytest.raises(ValueError, match="contiguous with 3 columns"):
             cpu.gradient_sums("logistic", True, records._replace(x=x), draws, Mechanism(1.0, GRID, 0.0), stream)
