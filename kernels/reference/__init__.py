@@ -4,11 +4,12 @@ from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPE
 from pgbb_fast.kernels.reference.moments import gradient_moments, score_moments
 from pgbb_fast.kernels.reference.random import normals, words
 from pgbb_fast.kernels.reference.sampling import minibatch
-from pgbb_fast.kernels.reference.steps import gradient_step, location_step, noise, regression_step, release
+from pgbb_fast.kernels.reference.steps import decoded, gradient_step, location_step, noise, regression_step, release
 
 __all__ = [
     "LOCATION_SLOPES",
     "REGRESSION_SLOPES",
+    "decoded",
     "gradient_moments",
     "gradient_step",
     "location_step",

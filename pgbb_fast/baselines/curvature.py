@@ -88,8 +88,9 @@ def release_curvature(
     d = len(theta)
     total = np.zeros((d, d), dtype=np.int64)
     for start in range(0, len(records.x), CHUNK):
-        x = records.x[start : start + CHUNK].astype(np.float64)
-        y = records.y[start : start + CHUNK].astype(np.float64)
+        part = slice(start, start + CHUNK)
+        some = records._replace(x=records.x[part], y=records.y[part], block=records.block[part])
+        x, y, _ = reference.decoded(some, records.x.shape[1])
         design = np.column_stack([np.ones(len(x)), x]) if problem.intercept else x
         v = roots(loss, design, y, theta) / math.sqrt(bound)
         v /= np.maximum(np.linalg.norm(v, axis=1), 1.0)[:, None]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pgbb_fast.baselines.posterior import SampledPosterior
 from pgbb_fast.baselines.report import GaussianReport
 from pgbb_fast.errors import DomainError, NotFittedError
-from pgbb_fast.estimators.base import PrivateEstimator
+from pgbb_fast.estimators.base import PrivateEstimator, Unit
 from pgbb_fast.estimators.regression import PrivateRegressor
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import Loss
@@ -22,7 +22,6 @@ from pgbb_fast.releases import Problem
 __all__ = ["ModelBaseline", "Target", "target_of", "whole_batch"]
 
 Array = NDArray[np.float64]
-Unit = Callable[[], tuple[NDArray[np.float32], NDArray[np.float32]]]
 EVERY = 2**32  # sampling threshold that takes every record
 
 
@@ -41,7 +40,7 @@ class Target:
         gradient of the loss in unit coordinates.
     """
 
-    unit: Unit
+    unit: Callable[[], Unit]
     n: int
     loss: Loss
     clip: float
@@ -73,7 +72,7 @@ class _Seam:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def _run(self, unit: Unit, n: int, loss: Loss, **public: Any) -> None:
+    def _run(self, unit: Callable[[], Unit], n: int, loss: Loss, **public: Any) -> None:
         self.kept = {"unit": unit, "n": n, "loss": loss, **public}
 
 
@@ -138,9 +137,9 @@ def whole_batch(target: Target, **changes: Any) -> Problem:
 
     Reads (checks, maps) the records: everything public must have been settled before.
     """
-    x, y = target.unit()
+    x, y, table = target.unit()
     settings: dict[str, Any] = {
-        "records": Records(x, y, np.zeros(target.n, dtype=np.uint8)),
+        "records": Records(x, y, np.zeros(target.n, dtype=np.uint8), map=table),
         "loss": target.loss,
         "intercept": target.intercept,
         "n_blocks": 1,
