@@ -1,0 +1,93 @@
+"""Which specialised kernel serves a call, and its launch; numbers only."""
+
+from dataclasses import dataclass
+
+from pgbb_fast.kernels.scalar.losses import CONSTANTS
+
+MOST_FEATURES = 32      # up to as many, the number of features is written into the kernel
+MOST_SUMS = 60          # 32-bit sums in a thread's registers: 128 registers hold them, the features and what is on the way
+MOST_DRAWS = 10         # of a kernel
+SHARED_BYTES = 32_768   # of weights a block may keep in shared memory; more are read through the cache
+LOCATION = frozenset({"mean", "exponential_mean"})
+WITH_SCALE = frozenset({"huber_concomitant"})
+AHEAD_REGISTERS = 72    # sums, features and features ahead up to which the next record is loaded ahead
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a specialised kernel is made for; ``features`` 0 means any number."""
+
+    loss: str
+    intercept: bool
+    features: int
+    draws: int
+    sampled: bool
+    mapped: bool
+    shared: bool
+    packed: str = ""        # type of the integers in each 32-bit word, or "" for one number at a time
+
+    def __post_init__(self) -> None:
+        if self.loss not in CONSTANTS:
+            raise ValueError(f"no such loss: {self.loss}")
+
+    @property
+    def regression(self) -> bool:
+        """Whether the loss has a linear predictor."""
+        return self.loss not in LOCATION
+
+    @property
+    def first(self) -> int:
+        """Place of the first slope in theta."""
+        return int(self.intercept and self.regression)
+
+    @property
+    def scale(self) -> int:
+        """1 if theta ends with a scale."""
+        return int(self.loss in WITH_SCALE)
+
+    def sums(self, block: int) -> int:
+        """Sums of one draw: theta's coordinates, with ``block`` features of any number."""
+        return self.first + (self.features or block) + self.scale
+
+    @property
+    def row(self) -> int:
+        """Numbers of one draw's theta and three constants, a multiple of 4; without the features if any number."""
+        size = self.first + self.features + self.scale + 3
+        return -(-size // 4) * 4 if self.features else size
+
+    @property
+    def per_word(self) -> int:
+        """Numbers in a 32-bit word."""
+        return {"": 1, "int8": 4, "uint8": 4, "int16": 2, "uint16": 2}[self.packed]
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a thread loads its next record before it works on this one: when registers are left for that."""
+        small = self.draws * self.sums(0) + 2 * self.features <= AHEAD_REGISTERS
+        return not self.sampled and not self.packed and self.features > 0 and small
+
+    @property
+    def name(self) -> str:
+        """Part of the kernel's name."""
+        flags = "".join(
+            flag for flag, on in (("i", self.intercept), ("s", self.sampled), ("m", self.mapped), ("w", self.shared)) if on
+        )
+        return f"{self.loss}_p{self.features}_k{self.draws}_{flags}_{self.packed or 'number'}"
+
+
+def draws_at_once(K: int, sums: int) -> int:
+    """Draws of a kernel: as many as registers hold, in blocks that differ by as little as can be."""
+    most = max(1, min(MOST_DRAWS, MOST_SUMS // sums, K))
+    return -(-K // -(-K // most))
+
+
+def kind_of(
+    loss: str, intercept: bool, p: int, K: int, *, S: int, sampled: bool, mapped: bool, packed: str, block: int
+) -> Kind:
+    """The kernel for ``p`` features and ``K`` draws over ``S`` blocks; ``block`` features at once where p is large."""
+    features = p if p <= MOST_FEATURES else 0
+    packed = packed if features and not sampled else ""
+    one = Kind(loss, intercept, features, 1, sampled, mapped, True, packed)
+    draws = draws_at_once(K, one.sums(block))
+    shared = draws * (S + 1) * 4 <= SHARED_BYTES
+    return Kind(loss, intercept, features, draws, sampled, mapped, shared, packed)

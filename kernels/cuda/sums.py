@@ -1,0 +1,368 @@
+"""The fused kernel's template: sample, load, residuals of several draws, slope, clip, weight, exact integer sums.
+
+One thread takes one record at a time and keeps a block of KB draws of it in registers: their A sums each, the record's
+features, and nothing else.  theta and weights lie in shared memory; all lanes read the same theta (a broadcast) and,
+for fewer than 32 blocks, different weights from different banks.  Sums are integers of 32 bits for at most MOST terms,
+then go through warp shuffles into 64-bit totals of each warp, and at the end into the block's own place of ``partial``:
+no atomics on sums, and the same bits whatever the launch.
+
+Minibatches go through a queue in shared memory, so that every lane has a hit to work on: a block draws a helping of
+hits when fewer than THREADS wait, and works on THREADS of them at a time.  With a mask a thread makes the 16 words of
+16 records; with skips a warp makes 256 gaps of one chunk, adds them up by a scan, and goes on where they end.
+
+``expand`` writes out the loops over registers.  Known when a kernel is made: KB draws, P features (0: any number, in
+blocks of FB that the grid's z counts), V records in each 32-bit word, the loss and the layout.
+"""
+
+from typing import Any
+
+from numba import cuda
+
+from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, WARP, WARPS, static, unrolled
+from pgbb_fast.kernels.cuda.formulas import clip_factor, gap, random_words, uniform64, within
+from pgbb_fast.kernels.cuda.instructions import (
+    F32,
+    FLOAT32,
+    I32,
+    I64,
+    INT32,
+    INT64,
+    U32,
+    at,
+    deposit,
+    fma,
+    last_lane,
+    put,
+    warp_scan,
+)
+from pgbb_fast.kernels.scalar import clip as grid
+from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
+
+MOST = 508              # terms of at most 2^22 that are added in 32 bits, a multiple of 4
+FB = 8                  # features of a block where their number isn't known
+CHUNK_COUNTER = 24      # bits of the cipher's counter within a chunk of records
+GAPS = WORDS // 2       # of one cipher block
+QUEUE = THREADS * (WORDS + 1)       # a helping by mask, and fewer than THREADS that wait
+
+INFINITY, MOST_SQUARE, ONE, ZERO = F32(grid.INFINITY), F32(grid.MOST_SQUARE), F32(1.0), F32(0.0)
+
+# bound for each kernel
+slope: Any = None
+piece: Any = None
+KB = P = A = ROW = EXTRA = V = SHIFT = FIRST = SCALE = 0
+SAMPLED = AHEAD = MAPPED = SHARED = INTERCEPT = REGRESSION = False
+# registers, which ``expand`` turns into variables
+acc: Any = None         # sums [draw, place]
+x: Any = None           # features
+w: Any = None           # words in which features come
+words: Any = None       # of the cipher
+gaps: Any = None
+etas: Any = None
+taken: Any = None
+REGISTERS = ("acc", "x", "w", "gaps", "etas")
+
+
+def _sums(
+    table: Any, y: Any, block: Any, decoder: Any, sizes: Any, public: Any, partial: Any, shape: Any,
+    scales: Any, sampler: Any, key: Any, counter: Any,
+) -> None:  # fmt: skip
+    """Sums of one block of threads over its share of the records, in ``partial[value, column + group]``.
+
+    ``sizes`` is (n, step from row to row and from column to column, y's start and its step, number of the first
+    record); ``shape`` (p, draws with padding, S + 1, first column of ``partial``, its columns); ``scales`` (1/C, the
+    clipping limit); ``sampler`` (threshold, bits of a chunk or 0, 1 / l, longest gap).
+    """
+    me, group, groups = I64(cuda.threadIdx.x), I64(cuda.blockIdx.y), I64(cuda.gridDim.y)
+    lane, warp = me & 31, me >> 5
+    draw, features = I64(cuda.blockIdx.x) * KB, I64(cuda.blockIdx.z) * FB
+    n, by_row, by_column, y_from, y_by_row, first = sizes
+    p, draws, blocks, column, columns = shape
+    inverse, limit = scales
+    threshold, bits, inverse_log, longest = sampler
+
+    # theta, constants and weights of this block's draws
+    totals = cuda.shared.array(WARPS * KB * A, INT64)
+    for i in range(me, WARPS * KB * A, THREADS):
+        put(totals, i, I64(0))
+    if static(P > 0):
+        if static(SIMULATED):
+            theta = cuda.shared.array(KB * ROW, FLOAT32)
+        else:
+            theta = cuda.shared.array(KB * ROW, FLOAT32, 16)
+        for i in range(me, KB * ROW, THREADS):
+            put(theta, i, at(public, draw * ROW + i))
+        start, row = I64(0), I64(ROW)
+    else:
+        theta = public
+        row = p + EXTRA
+        start = draw * row
+    if static(SHARED):
+        weights = cuda.shared.array(0, FLOAT32)
+        for i in range(me, KB * blocks, THREADS):
+            put(weights, i, at(public, draws * row + draw * blocks + i))
+        start_weights = I64(0)
+    else:
+        weights = public
+        start_weights = draws * row + draw * blocks
+    if static(MAPPED and P > 0):
+        affine = cuda.shared.array(2 * P + 2, FLOAT32)
+        for i in range(me, 2 * P + 2, THREADS):
+            put(affine, i, at(decoder, i))
+    elif static(MAPPED):
+        affine = decoder
+    for k in unrolled(KB):
+        for j in unrolled(A):
+            acc[k, j] = I32(0)
+    if static(P > 0):
+        for j in unrolled(P):
+            w[j] = at(table, I64(0))
+    response = F32(0.0)
+    b = I64(0)
+    terms = 0
+
+    if static(SAMPLED):
+        queue = cuda.shared.array(QUEUE, INT64)
+        size = cuda.shared.array(1, INT32)
+        count, window, helping = I64(0), group, I64(0)
+        per_window = I64(THREADS * WORDS)
+        if bits > 0:
+            per_window = I64(WARPS) << bits
+        windows = (n + per_window - 1) // per_window
+        record, end = I64(0), I64(0)
+        if bits > 0:
+            record = (window * WARPS + warp) << bits
+            end = min(n, record + (I64(1) << bits))
+        step = at(counter, I64(0))
+        going = window < windows
+    else:
+        place = group * (THREADS * V)
+        going = place < n
+    cuda.syncthreads()
+    if static(AHEAD):
+        i = place + me
+        if i < n:
+            for j in unrolled(P):
+                w[j] = at(table, i * by_row + by_column * j)
+            if static(REGRESSION):
+                response = F32(at(y, y_from + i * y_by_row))
+            b = I64(at(block, i))
+
+    while going:
+        here = I64(-1)
+        working = True
+        if static(SAMPLED):
+            working = window >= windows or count >= THREADS
+            if working:
+                chosen = min(count, I64(THREADS))
+                if me < chosen:
+                    here = at(queue, count - chosen + me)
+                count -= chosen
+            else:
+                cuda.syncthreads()
+                if me == 0:
+                    put(size, I64(0), I32(count))
+                cuda.syncthreads()
+                if bits == 0:
+                    cell = window * THREADS + me
+                    if cell * WORDS < n:
+                        index = (first >> 4) + cell
+                        words = random_words(
+                            U32(at(key, I64(0))), U32(at(key, I64(1))), U32(at(key, I64(2))), U32(at(key, I64(3))),
+                            U32(at(key, I64(4))), U32(at(key, I64(5))), U32(at(key, I64(6))), U32(at(key, I64(7))),
+                            U32(index & 0xFFFFFFFF), U32(index >> 32), U32(step), U32(PURPOSE_SAMPLE),
+                        )  # fmt: skip
+                        taken, found = I32(0), I32(0)
+                        for i in unrolled(WORDS):
+                            if I64(words[i]) < threshold and cell * WORDS + i < n:
+                                taken, found = I32(taken | (1 << i)), I32(found + 1)
+                        slot = I64(cuda.atomic.add(size, 0, found))
+                        for i in unrolled(WORDS):
+                            if taken & (1 << i):
+                                put(queue, slot, cell * WORDS + i)
+                                slot += 1
+                    left = 0
+                    cuda.syncthreads()
+                else:
+                    index = (((first >> bits) + window * WARPS + warp) << CHUNK_COUNTER) + helping * WARP + lane
+                    words = random_words(
+                        U32(at(key, I64(0))), U32(at(key, I64(1))), U32(at(key, I64(2))), U32(at(key, I64(3))),
+                        U32(at(key, I64(4))), U32(at(key, I64(5))), U32(at(key, I64(6))), U32(at(key, I64(7))),
+                        U32(index & 0xFFFFFFFF), U32(index >> 32), U32(step), U32(PURPOSE_SKIP),
+                    )  # fmt: skip
+                    reach, no_hit = I64(0), I64(longest)
+                    for i in unrolled(GAPS):
+                        gaps[i] = I64(gap(uniform64(words[2 * i], words[2 * i + 1]), inverse_log, longest))
+                        reach += gaps[i] + I64(1 if gaps[i] < no_hit else 0)
+                    upto = warp_scan(reach, lane)
+                    found, next_record = I32(0), record + upto - reach
+                    for i in unrolled(GAPS):
+                        next_record += gaps[i]
+                        if gaps[i] < no_hit:
+                            if next_record < end:
+                                found = I32(found + 1)
+                            next_record += 1
+                    slot, next_record = I64(cuda.atomic.add(size, 0, found)), record + upto - reach
+                    for i in unrolled(GAPS):
+                        next_record += gaps[i]
+                        if gaps[i] < no_hit:
+                            if next_record < end:
+                                put(queue, slot, next_record)
+                                slot += 1
+                            next_record += 1
+                    record += last_lane(upto)
+                    helping += 1
+                    left = cuda.syncthreads_or(record < end)
+                count = I64(at(size, I64(0)))
+                if left == 0:
+                    window += groups
+                    helping = I64(0)
+                    record, end = I64(0), I64(0)
+                    if bits > 0:
+                        record = (window * WARPS + warp) << bits
+                        end = min(n, record + (I64(1) << bits))
+            going = window < windows or count > 0
+        else:
+            if place + me * V < n:
+                here = place + me * V
+            place += groups * (THREADS * V)
+            going = place < n
+
+        if static(AHEAD):
+            # what was loaded is used now, and the next record's numbers are on the way meanwhile
+            for j in unrolled(P):
+                x[j] = F32(w[j])
+            this_response, this_b = response, b
+            i = place + me
+            if i < n:
+                for j in unrolled(P):
+                    w[j] = at(table, i * by_row + by_column * j)
+                if static(REGRESSION):
+                    response = F32(at(y, y_from + i * y_by_row))
+                b = I64(at(block, i))
+        elif static(P > 0):
+            if here >= 0:
+                if static(V > 1):
+                    at_row = here >> SHIFT
+                else:
+                    at_row = here * by_row
+                for j in unrolled(P):
+                    w[j] = at(table, at_row + by_column * j)
+
+        for v in range(V):
+            if here >= 0 and here + v < n:
+                if static(not AHEAD):
+                    for j in unrolled(P):
+                        if static(V > 1):
+                            x[j] = piece(w[j], I64(v))
+                        else:
+                            x[j] = F32(w[j])
+                    if static(REGRESSION):
+                        if static(V > 1):
+                            this_response = piece(at(y, y_from + (here >> SHIFT)), I64(v))
+                        else:
+                            this_response = F32(at(y, y_from + here * y_by_row))
+                    this_b = I64(at(block, here + v))
+                if static(MAPPED):
+                    for j in unrolled(P):
+                        x[j] = within(fma(x[j], at(affine, I64(2 * j)), at(affine, I64(2 * j + 1))), ONE)
+                    if static(REGRESSION):
+                        this_response = within(fma(this_response, at(affine, 2 * p), at(affine, 2 * p + 1)), ONE)
+                square_x = ONE if INTERCEPT else ZERO
+                if static(P > 0):
+                    for j in unrolled(P):
+                        square_x = fma(x[j], x[j], square_x)
+                else:
+                    for j in range(p):
+                        value = F32(at(table, here * by_row + by_column * j))
+                        if static(MAPPED):
+                            value = within(fma(value, at(affine, 2 * j), at(affine, 2 * j + 1)), ONE)
+                        square_x = fma(value, value, square_x)
+                if square_x <= MOST_SQUARE:     # false for nan: a record that isn't finite counts as zero
+                    for k in unrolled(KB):
+                        at_theta = start + row * k
+                        weight = at(weights, start_weights + blocks * k + this_b)
+                        if static(REGRESSION):
+                            eta = ZERO
+                            if static(INTERCEPT):
+                                eta = at(theta, at_theta)
+                            if static(P > 0):
+                                for j in unrolled(P):
+                                    eta = fma(at(theta, at_theta + (FIRST + j)), x[j], eta)
+                            else:
+                                for j in range(p):
+                                    value = F32(at(table, here * by_row + by_column * j))
+                                    if static(MAPPED):
+                                        value = within(fma(value, at(affine, 2 * j), at(affine, 2 * j + 1)), ONE)
+                                    eta = fma(at(theta, at_theta + FIRST + j), value, eta)
+                            at_constants = at_theta + (FIRST + P + SCALE)
+                            if static(P == 0):
+                                at_constants = at_theta + FIRST + p + SCALE
+                            by_eta, by_scale = slope(
+                                this_response, eta,
+                                at(theta, at_constants), at(theta, at_constants + 1), at(theta, at_constants + 2),
+                            )  # fmt: skip
+                            by_eta = by_eta * inverse
+                            if static(SCALE):
+                                by_scale = by_scale * inverse
+                                square = fma(by_eta * by_eta, square_x, by_scale * by_scale)
+                            else:
+                                square = by_eta * by_eta * square_x
+                        else:
+                            square = ZERO
+                            if static(P > 0):
+                                for j in unrolled(P):
+                                    g = slope(at(theta, at_theta + j), x[j]) * inverse
+                                    square = fma(g, g, square)
+                            else:
+                                for j in range(p):
+                                    value = F32(at(table, here * by_row + by_column * j))
+                                    if static(MAPPED):
+                                        value = within(fma(value, at(affine, 2 * j), at(affine, 2 * j + 1)), ONE)
+                                    g = slope(at(theta, at_theta + j), value) * inverse
+                                    square = fma(g, g, square)
+                        if square < INFINITY:
+                            factor = clip_factor(square, limit)
+                            if static(REGRESSION):
+                                c = by_eta * factor * weight
+                                if static(INTERCEPT):
+                                    acc[k, 0] = I32(acc[k, 0] + I32(c))
+                                if static(SCALE):
+                                    acc[k, A - 1] = I32(acc[k, A - 1] + I32(by_scale * factor * weight))
+                                if static(P > 0):
+                                    for j in unrolled(P):
+                                        acc[k, FIRST + j] = I32(acc[k, FIRST + j] + I32(c * x[j]))
+                            else:
+                                c = factor * weight
+                                if static(P > 0):
+                                    for j in unrolled(P):
+                                        g = slope(at(theta, at_theta + j), x[j]) * inverse * c
+                                        acc[k, j] = I32(acc[k, j] + I32(g))
+                            if static(P == 0):
+                                for j in unrolled(FB):
+                                    if features + j < p:
+                                        value = F32(at(table, here * by_row + by_column * (features + j)))
+                                        if static(MAPPED):
+                                            i = 2 * (features + j)
+                                            value = within(fma(value, at(affine, i), at(affine, i + 1)), ONE)
+                                        if static(REGRESSION):
+                                            g = c * value
+                                        else:
+                                            g = slope(at(theta, at_theta + features + j), value) * inverse * c
+                                        acc[k, FIRST + j] = I32(acc[k, FIRST + j] + I32(g))
+
+        if working:
+            terms += V
+        if terms + V > MOST or not going:
+            for k in unrolled(KB):
+                for j in unrolled(A):
+                    deposit(totals, (warp * KB + k) * A + j, I64(acc[k, j]))
+                    acc[k, j] = I32(0)
+            terms = 0
+
+    cuda.syncthreads()
+    for i in range(me, KB * A, THREADS):
+        whole = I64(0)
+        for other in range(WARPS):
+            whole += at(totals, other * (KB * A) + i)
+        tile = I64(cuda.blockIdx.x) * I64(cuda.gridDim.z) + I64(cuda.blockIdx.z)
+        put(partial, (tile * (KB * A) + i) * columns + column + group, whole)
