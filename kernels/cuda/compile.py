@@ -23,9 +23,9 @@ BLOCKS_PER_SM = 4       # at least; bounds the registers of a thread by 65536 / 
 
 
 def device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that kernels call, always inlined.  The simulator calls it as it is."""
+    """A function that kernels call, always inlined.  The simulator calls it as it is, unless it uses ``cuda``."""
     if SIMULATED:
-        return function
+        return cuda.jit(function, device=True) if "cuda" in function.__code__.co_names else function
     return cuda.jit(function, device=True, forceinline=True, lto=False)  # type: ignore[no-any-return]
 
 

@@ -17,9 +17,9 @@ from pgbb_fast.kernels.scalar.random import NORMALS, PURPOSE_NOISE
 constants: Any = None   # bound for each loss
 
 
-def _publish(theta: Any, weights: Any, pairs: Any, public: Any, shift: Any, row: Any) -> None:
+def _publish(theta: Any, weights: Any, pairs: Any, public: Any, shift: Any, row: Any, stride: Any) -> None:
     """Draw k = blockIdx.x in single precision: theta and three constants from public[row k] on, weights on the draw's
-    grid after all draws' rows.  Draws beyond K (padding) have the last one's theta and weights of zero."""
+    grid after all draws' rows, ``stride`` of them for a draw.  What is beyond K or S (padding) has weights of zero."""
     me, k, padded = I64(cuda.threadIdx.x), I64(cuda.blockIdx.x), I64(cuda.gridDim.x)
     K, d, blocks = I64(theta.shape[0]), I64(theta.shape[1]), I64(weights.shape[1])
     source = min(k, K - 1)
@@ -33,9 +33,9 @@ def _publish(theta: Any, weights: Any, pairs: Any, public: Any, shift: Any, row:
             cuda.atomic.min(least, 0, I32(weight_exponent(u)))
     cuda.syncthreads()
     exponent = I64(at(least, I64(0)))
-    for s in range(me, blocks, THREADS):
-        u = grid_weight(weights[source, s], exponent) if k < K else 0.0
-        put(public, padded * row + k * blocks + s, F32(u))
+    for s in range(me, stride, THREADS):
+        u = grid_weight(weights[source, s], exponent) if k < K and s < blocks else 0.0
+        put(public, padded * row + k * stride + s, F32(u))
     for j in range(me, d, THREADS):
         put(public, k * row + j, F32(theta[source, j]))
     if me == 0:

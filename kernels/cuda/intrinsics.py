@@ -59,6 +59,28 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
+def reload(typing: Any) -> Any:
+    """No instruction, but what was read from memory before counts as changed: keeps the compiler from moving the
+    reads of theta out of the loop over records, into registers that there aren't."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def plus(typing: Any, total: Any, term: Any) -> Any:
+    """``total`` + ``term`` truncated toward zero; |term| < 2^31."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.add(args[0], builder.fptosi(args[1], WORD))
+
+    return types.int32(types.int32, types.float32), generate
+
+
+@intrinsic
 def add32(typing: Any, a: Any, b: Any) -> Any:
     """Sum of two words modulo 2^32."""
 

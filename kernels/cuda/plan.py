@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pgbb_fast.kernels.scalar.losses import CONSTANTS
 
 MOST_FEATURES = 32      # up to as many, the number of features is written into the kernel
-MOST_SUMS = 60          # 32-bit sums in a thread's registers: 128 registers hold them, the features and what is on the way
+MOST_SUMS = 60          # in a thread's registers: 128 hold them, the features and what is on the way
+SAMPLED_SUMS = 60       # fewer, beside a cipher block
+PACKED_SUMS = 60        # fewer, beside words and what is decoded of them
 MOST_DRAWS = 10         # of a kernel
-SHARED_BYTES = 32_768   # of weights a block may keep in shared memory; more are read through the cache
+MOST_WEIGHTS = 4_096    # that a block of threads keeps in shared memory; more are read through the cache
 LOCATION = frozenset({"mean", "exponential_mean"})
 WITH_SCALE = frozenset({"huber_concomitant"})
 AHEAD_REGISTERS = 72    # sums, features and features ahead up to which the next record is loaded ahead
@@ -23,7 +25,7 @@ class Kind:
     draws: int
     sampled: bool
     mapped: bool
-    shared: bool
+    blocks: int             # weights of a draw in shared memory, with padding; 0: as many as there are, not in shared memory
     packed: str = ""        # type of the integers in each 32-bit word, or "" for one number at a time
 
     def __post_init__(self) -> None:
@@ -70,14 +72,14 @@ class Kind:
     def name(self) -> str:
         """Part of the kernel's name."""
         flags = "".join(
-            flag for flag, on in (("i", self.intercept), ("s", self.sampled), ("m", self.mapped), ("w", self.shared)) if on
+            flag for flag, on in (("i", self.intercept), ("s", self.sampled), ("m", self.mapped)) if on
         )
-        return f"{self.loss}_p{self.features}_k{self.draws}_{flags}_{self.packed or 'number'}"
+        return f"{self.loss}_p{self.features}_k{self.draws}_b{self.blocks}{flags and '_' + flags}_{self.packed or 'number'}"
 
 
-def draws_at_once(K: int, sums: int) -> int:
+def draws_at_once(K: int, sums: int, room: int) -> int:
     """Draws of a kernel: as many as registers hold, in blocks that differ by as little as can be."""
-    most = max(1, min(MOST_DRAWS, MOST_SUMS // sums, K))
+    most = max(1, min(MOST_DRAWS, room // sums, K))
     return -(-K // -(-K // most))
 
 
@@ -87,7 +89,7 @@ def kind_of(
     """The kernel for ``p`` features and ``K`` draws over ``S`` blocks; ``block`` features at once where p is large."""
     features = p if p <= MOST_FEATURES else 0
     packed = packed if features and not sampled else ""
-    one = Kind(loss, intercept, features, 1, sampled, mapped, True, packed)
-    draws = draws_at_once(K, one.sums(block))
-    shared = draws * (S + 1) * 4 <= SHARED_BYTES
-    return Kind(loss, intercept, features, draws, sampled, mapped, shared, packed)
+    one = Kind(loss, intercept, features, 1, sampled, mapped, 0, packed)
+    draws = draws_at_once(K, one.sums(block), SAMPLED_SUMS if sampled else PACKED_SUMS if packed else MOST_SUMS)
+    padded = -(-(S + 1) // 8) * 8
+    return Kind(loss, intercept, features, draws, sampled, mapped, padded if draws * padded <= MOST_WEIGHTS else 0, packed)

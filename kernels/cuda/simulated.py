@@ -15,7 +15,7 @@ from pgbb_fast.kernels.scalar.random import rotate_left
 
 __all__ = [
     "F32", "F64", "I32", "I64", "PIECES", "U32",
-    "add32", "at", "deposit", "fma", "last_lane", "put", "rotate_left", "warp_scan", "xor32",
+    "add32", "at", "deposit", "fma", "last_lane", "plus", "put", "reload", "rotate_left", "warp_scan", "xor32",
 ]  # fmt: skip
 
 I32, F32, F64 = np.int32, np.float32, np.float64
@@ -42,6 +42,15 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     if isinstance(a, np.float32):
         return np.float32(float(a) * float(b) + float(c))
     return a * b + c
+
+
+def reload() -> None:
+    """Nothing to do."""
+
+
+def plus(total: Any, term: Any) -> Any:
+    """``total`` + ``term`` truncated toward zero."""
+    return np.int32(total + np.int32(term))
 
 
 def _piece(kind: str) -> Any:

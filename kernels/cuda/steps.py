@@ -26,9 +26,9 @@ WAVES = 4               # blocks for each one that a device can hold at least: e
 def sums_kernel(kind: Kind) -> Any:
     """The fused kernel of one kind, compiled on its first launch."""
     known: dict[str, Any] = {
-        "KB": kind.draws, "P": kind.features, "A": kind.sums(FB), "ROW": kind.row, "EXTRA": kind.row,
+        "KB": kind.draws, "P": kind.features, "XS": kind.features or FB, "A": kind.sums(FB), "ROW": kind.row, "EXTRA": kind.row,
         "V": kind.per_word, "SHIFT": kind.per_word.bit_length() - 1, "FIRST": kind.first, "SCALE": kind.scale,
-        "SAMPLED": kind.sampled, "AHEAD": kind.ahead, "MAPPED": kind.mapped, "SHARED": kind.shared,
+        "SAMPLED": kind.sampled, "AHEAD": kind.ahead, "MAPPED": kind.mapped, "BLOCKS": kind.blocks,
         "INTERCEPT": kind.intercept, "REGRESSION": kind.regression,
     }  # fmt: skip
     slopes = formulas.SINGLE_SLOPES if kind.regression else formulas.LOCATION_SLOPES
@@ -48,13 +48,14 @@ def finish_kernel() -> Any:
 
 
 @cache
-def _processors() -> int:
-    return 2 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+def _most_groups() -> int:
+    """Blocks of threads of a launch, at most."""
+    return 3 if SIMULATED else WAVES * BLOCKS_PER_SM * int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 def groups_for(units: int) -> int:
-    """Blocks of threads for ``units`` pieces of work, each at least one."""
-    return max(1, min(units, WAVES * BLOCKS_PER_SM * _processors()))
+    """Blocks of threads for ``units`` pieces of work."""
+    return max(1, min(units, _most_groups()))
 
 
 class Step:
@@ -99,7 +100,8 @@ class Step:
             per_group = (THREADS // 32) << bits
         self.groups = [groups_for(-(-n // per_group)) for n in records.sizes]
         self.columns = sum(self.groups)
-        self.public = cuda.device_array(self.padded * (self.row + S + 1), np.float32)
+        self.blocks = kind.blocks or S + 1
+        self.public = cuda.device_array(self.padded * (self.row + self.blocks), np.float32)
         self.shift = cuda.device_array(self.padded, np.int64)
         self.partial = cuda.device_array(self.padded * kind.sums(FB) * self.tiles * self.columns, np.int64)
         self.grid = cuda.device_array((K, self.d), np.int64)
@@ -115,15 +117,14 @@ class Step:
         """
         kind, mechanism = self.kind, self.mechanism
         publish_kernel(kind.loss)[self.padded, THREADS, self.stream](
-            theta, weights, constants, self.public, self.shift, self.row
+            theta, weights, constants, self.public, self.shift, self.row, self.blocks
         )
-        shared = kind.draws * (self.S + 1) * 4 if kind.shared else 0
         column = 0
         run = sums_kernel(kind)
         for chunk, groups in zip(self.records.chunks(self.stream), self.groups, strict=True):
             table, y, block, sizes = chunk.arguments(bool(kind.packed))
-            shape = (self.records.features, self.padded, self.S + 1, column, self.columns)
-            run[(self.padded // kind.draws, groups, self.tiles), THREADS, self.stream, shared](
+            shape = (self.records.features, self.padded, self.blocks, column, self.columns)
+            run[(self.padded // kind.draws, groups, self.tiles), THREADS, self.stream](
                 table, y, block, self.records.map, sizes, self.public, self.partial, shape,
                 self.scales, self.sampler, self.key, self.counter,
             )  # fmt: skip
@@ -162,7 +163,7 @@ def _step(loss: str, intercept: bool, records: Records | Placed, draws: Draws, m
     K, S = len(draws.theta), draws.weights.shape[1] - 1
     make: Callable[[Placed], Step] = lambda placed: Step(loss, intercept, placed, K, S, mechanism)  # noqa: E731
     if isinstance(records, Records):
-        regression = Kind(loss, intercept, 0, 1, False, False, False).regression
+        regression = Kind(loss, intercept, 0, 1, False, False, 0).regression
         return make(place(records, response=regression))
     key = (loss, intercept, K, S, mechanism)
     if key not in records.steps:

@@ -18,7 +18,7 @@ from typing import Any
 
 from numba import cuda
 
-from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, WARP, WARPS, static, unrolled
+from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, WARP, WARPS, device, expand, static, unrolled
 from pgbb_fast.kernels.cuda.formulas import clip_factor, gap, random_words, uniform64, within
 from pgbb_fast.kernels.cuda.instructions import (
     F32,
@@ -32,7 +32,9 @@ from pgbb_fast.kernels.cuda.instructions import (
     deposit,
     fma,
     last_lane,
+    plus,
     put,
+    reload,
     warp_scan,
 )
 from pgbb_fast.kernels.scalar import clip as grid
@@ -49,8 +51,8 @@ INFINITY, MOST_SQUARE, ONE, ZERO = F32(grid.INFINITY), F32(grid.MOST_SQUARE), F3
 # bound for each kernel
 slope: Any = None
 piece: Any = None
-KB = P = A = ROW = EXTRA = V = SHIFT = FIRST = SCALE = 0
-SAMPLED = AHEAD = MAPPED = SHARED = INTERCEPT = REGRESSION = False
+KB = P = XS = A = ROW = EXTRA = V = SHIFT = FIRST = SCALE = BLOCKS = 0
+SAMPLED = AHEAD = MAPPED = INTERCEPT = REGRESSION = False
 # registers, which ``expand`` turns into variables
 acc: Any = None         # sums [draw, place]
 x: Any = None           # features
@@ -62,6 +64,78 @@ taken: Any = None
 REGISTERS = ("acc", "x", "w", "gaps", "etas")
 
 
+def _hits(where: Any, sampler: Any, key: Any, queue: Any, size: Any) -> Any:
+    """Append a helping of hits to the queue: one cipher block for each thread.
+
+    Returns where the warp's chunk goes on (skips), and whether any warp's does.
+    """
+    first, n, window, helping, record, end, step = where
+    threshold, bits, inverse_log, longest = sampler
+    me = I64(cuda.threadIdx.x)
+    lane, warp = me & 31, me >> 5
+    # a cipher block each: of 16 records' words, or of 8 gaps in the chunk of this warp
+    cell = window * THREADS + me
+    index, purpose = (first >> 4) + cell, U32(PURPOSE_SAMPLE)
+    if bits > 0:
+        index = (((first >> bits) + window * WARPS + warp) << CHUNK_COUNTER) + helping * WARP + lane
+        purpose = U32(PURPOSE_SKIP)
+    words = random_words(
+        U32(at(key, I64(0))), U32(at(key, I64(1))), U32(at(key, I64(2))), U32(at(key, I64(3))),
+        U32(at(key, I64(4))), U32(at(key, I64(5))), U32(at(key, I64(6))), U32(at(key, I64(7))),
+        U32(index & 0xFFFFFFFF), U32(index >> 32), U32(step), purpose,
+    )  # fmt: skip
+    found, left = I32(0), I32(0)
+    if bits == 0:
+        taken, base = I32(0), cell * WORDS
+        for i in unrolled(WORDS):
+            if I64(words[i]) < threshold and base + i < n:
+                taken, found = I32(taken | (1 << i)), I32(found + 1)
+        slot = I64(cuda.atomic.add(size, 0, found))
+        for i in unrolled(WORDS):
+            if taken & (1 << i):
+                put(queue, slot, base + i)
+                slot += 1
+        cuda.syncthreads()
+    else:
+        reach, no_hit = I64(0), I64(longest)
+        for i in unrolled(GAPS):
+            gaps[i] = I64(gap(uniform64(words[2 * i], words[2 * i + 1]), inverse_log, longest))
+            reach += gaps[i] + I64(1 if gaps[i] < no_hit else 0)
+        upto = warp_scan(reach, lane)
+        base = record + upto - reach
+        for i in unrolled(GAPS):
+            base += gaps[i]
+            if gaps[i] < no_hit:
+                if base < end:
+                    found = I32(found + 1)
+                base += 1
+        slot, base = I64(cuda.atomic.add(size, 0, found)), record + upto - reach
+        for i in unrolled(GAPS):
+            base += gaps[i]
+            if gaps[i] < no_hit:
+                if base < end:
+                    put(queue, slot, base)
+                    slot += 1
+                base += 1
+        record += last_lane(upto)
+        left = I32(cuda.syncthreads_or(I32(1 if record < end else 0)))
+    return record, left
+
+
+def _bounded(value: Any, square: Any) -> Any:
+    """``value``, or zero where the square isn't finite."""
+    return value if square < INFINITY else ZERO
+
+
+def _decode(value: Any, affine: Any, j: Any) -> Any:
+    """The public affine map of ``Records.map``; nan stays nan."""
+    return within(fma(value, at(affine, 2 * j), at(affine, 2 * j + 1)), ONE)
+
+
+hits = device(expand(_hits, "cuda", ("gaps",), {}))
+bounded, decode = device(_bounded), device(_decode)
+
+
 def _sums(
     table: Any, y: Any, block: Any, decoder: Any, sizes: Any, public: Any, partial: Any, shape: Any,
     scales: Any, sampler: Any, key: Any, counter: Any,
@@ -69,7 +143,7 @@ def _sums(
     """Sums of one block of threads over its share of the records, in ``partial[value, column + group]``.
 
     ``sizes`` is (n, step from row to row and from column to column, y's start and its step, number of the first
-    record); ``shape`` (p, draws with padding, S + 1, first column of ``partial``, its columns); ``scales`` (1/C, the
+    record); ``shape`` (p, draws with padding, weights of a draw, first column of ``partial``, its columns); ``scales`` (1/C, the
     clipping limit); ``sampler`` (threshold, bits of a chunk or 0, 1 / l, longest gap).
     """
     me, group, groups = I64(cuda.threadIdx.x), I64(cuda.blockIdx.y), I64(cuda.gridDim.y)
@@ -82,6 +156,7 @@ def _sums(
 
     # theta, constants and weights of this block's draws
     totals = cuda.shared.array(WARPS * KB * A, INT64)
+    stage = cuda.shared.array(A * THREADS, INT32)       # a thread's own sums, where a loop can index them
     for i in range(me, WARPS * KB * A, THREADS):
         put(totals, i, I64(0))
     if static(P > 0):
@@ -96,14 +171,14 @@ def _sums(
         theta = public
         row = p + EXTRA
         start = draw * row
-    if static(SHARED):
-        weights = cuda.shared.array(0, FLOAT32)
-        for i in range(me, KB * blocks, THREADS):
-            put(weights, i, at(public, draws * row + draw * blocks + i))
-        start_weights = I64(0)
+    if static(BLOCKS > 0):
+        weights = cuda.shared.array(KB * BLOCKS, FLOAT32)
+        for i in range(me, KB * BLOCKS, THREADS):
+            put(weights, i, at(public, draws * row + draw * BLOCKS + i))
+        start_weights, next_weights = I64(0), I64(BLOCKS)
     else:
         weights = public
-        start_weights = draws * row + draw * blocks
+        start_weights, next_weights = draws * row + draw * blocks, blocks
     if static(MAPPED and P > 0):
         affine = cuda.shared.array(2 * P + 2, FLOAT32)
         for i in range(me, 2 * P + 2, THREADS):
@@ -113,11 +188,6 @@ def _sums(
     for k in unrolled(KB):
         for j in unrolled(A):
             acc[k, j] = I32(0)
-    if static(P > 0):
-        for j in unrolled(P):
-            w[j] = at(table, I64(0))
-    response = F32(0.0)
-    b = I64(0)
     terms = 0
 
     if static(SAMPLED):
@@ -139,13 +209,12 @@ def _sums(
         going = place < n
     cuda.syncthreads()
     if static(AHEAD):
-        i = place + me
-        if i < n:
-            for j in unrolled(P):
-                w[j] = at(table, i * by_row + by_column * j)
-            if static(REGRESSION):
-                response = F32(at(y, y_from + i * y_by_row))
-            b = I64(at(block, i))
+        i = min(place + me, n - 1) if n > 0 else I64(0)
+        for j in unrolled(P):
+            w[j] = at(table, i * by_row + by_column * j)
+        if static(REGRESSION):
+            response = F32(at(y, y_from + i * y_by_row))
+        b = I64(at(block, i))
 
     while going:
         here = I64(-1)
@@ -162,56 +231,8 @@ def _sums(
                 if me == 0:
                     put(size, I64(0), I32(count))
                 cuda.syncthreads()
-                if bits == 0:
-                    cell = window * THREADS + me
-                    if cell * WORDS < n:
-                        index = (first >> 4) + cell
-                        words = random_words(
-                            U32(at(key, I64(0))), U32(at(key, I64(1))), U32(at(key, I64(2))), U32(at(key, I64(3))),
-                            U32(at(key, I64(4))), U32(at(key, I64(5))), U32(at(key, I64(6))), U32(at(key, I64(7))),
-                            U32(index & 0xFFFFFFFF), U32(index >> 32), U32(step), U32(PURPOSE_SAMPLE),
-                        )  # fmt: skip
-                        taken, found = I32(0), I32(0)
-                        for i in unrolled(WORDS):
-                            if I64(words[i]) < threshold and cell * WORDS + i < n:
-                                taken, found = I32(taken | (1 << i)), I32(found + 1)
-                        slot = I64(cuda.atomic.add(size, 0, found))
-                        for i in unrolled(WORDS):
-                            if taken & (1 << i):
-                                put(queue, slot, cell * WORDS + i)
-                                slot += 1
-                    left = 0
-                    cuda.syncthreads()
-                else:
-                    index = (((first >> bits) + window * WARPS + warp) << CHUNK_COUNTER) + helping * WARP + lane
-                    words = random_words(
-                        U32(at(key, I64(0))), U32(at(key, I64(1))), U32(at(key, I64(2))), U32(at(key, I64(3))),
-                        U32(at(key, I64(4))), U32(at(key, I64(5))), U32(at(key, I64(6))), U32(at(key, I64(7))),
-                        U32(index & 0xFFFFFFFF), U32(index >> 32), U32(step), U32(PURPOSE_SKIP),
-                    )  # fmt: skip
-                    reach, no_hit = I64(0), I64(longest)
-                    for i in unrolled(GAPS):
-                        gaps[i] = I64(gap(uniform64(words[2 * i], words[2 * i + 1]), inverse_log, longest))
-                        reach += gaps[i] + I64(1 if gaps[i] < no_hit else 0)
-                    upto = warp_scan(reach, lane)
-                    found, next_record = I32(0), record + upto - reach
-                    for i in unrolled(GAPS):
-                        next_record += gaps[i]
-                        if gaps[i] < no_hit:
-                            if next_record < end:
-                                found = I32(found + 1)
-                            next_record += 1
-                    slot, next_record = I64(cuda.atomic.add(size, 0, found)), record + upto - reach
-                    for i in unrolled(GAPS):
-                        next_record += gaps[i]
-                        if gaps[i] < no_hit:
-                            if next_record < end:
-                                put(queue, slot, next_record)
-                                slot += 1
-                            next_record += 1
-                    record += last_lane(upto)
-                    helping += 1
-                    left = cuda.syncthreads_or(record < end)
+                record, left = hits((first, n, window, helping, record, end, step), sampler, key, queue, size)
+                helping += 1
                 count = I64(at(size, I64(0)))
                 if left == 0:
                     window += groups
@@ -231,22 +252,22 @@ def _sums(
             # what was loaded is used now, and the next record's numbers are on the way meanwhile
             for j in unrolled(P):
                 x[j] = F32(w[j])
-            this_response, this_b = response, b
-            i = place + me
-            if i < n:
-                for j in unrolled(P):
-                    w[j] = at(table, i * by_row + by_column * j)
-                if static(REGRESSION):
-                    response = F32(at(y, y_from + i * y_by_row))
-                b = I64(at(block, i))
+            this_b = b
+            if static(REGRESSION):
+                this_response = response
+            i = min(place + me, n - 1)
+            for j in unrolled(P):
+                w[j] = at(table, i * by_row + by_column * j)
+            if static(REGRESSION):
+                response = F32(at(y, y_from + i * y_by_row))
+            b = I64(at(block, i))
         elif static(P > 0):
-            if here >= 0:
-                if static(V > 1):
-                    at_row = here >> SHIFT
-                else:
-                    at_row = here * by_row
-                for j in unrolled(P):
-                    w[j] = at(table, at_row + by_column * j)
+            if static(V > 1):
+                at_row = max(here, I64(0)) >> SHIFT
+            else:
+                at_row = max(here, I64(0)) * by_row
+            for j in unrolled(P):
+                w[j] = at(table, at_row + by_column * j)
 
         for v in range(V):
             if here >= 0 and here + v < n:
@@ -264,10 +285,17 @@ def _sums(
                     this_b = I64(at(block, here + v))
                 if static(MAPPED):
                     for j in unrolled(P):
-                        x[j] = within(fma(x[j], at(affine, I64(2 * j)), at(affine, I64(2 * j + 1))), ONE)
+                        x[j] = decode(x[j], affine, I64(j))
                     if static(REGRESSION):
-                        this_response = within(fma(this_response, at(affine, 2 * p), at(affine, 2 * p + 1)), ONE)
+                        this_response = decode(this_response, affine, p)
+                reload()
                 square_x = ONE if INTERCEPT else ZERO
+                for k in unrolled(KB):
+                    first_eta = ZERO
+                    if static(FIRST > 0):
+                        first_eta = at(theta, start + row * k)
+                    etas[k] = first_eta
+                # predictions, or squared norms of a location's gradients, of all draws
                 if static(P > 0):
                     for j in unrolled(P):
                         square_x = fma(x[j], x[j], square_x)
@@ -275,30 +303,38 @@ def _sums(
                     for j in range(p):
                         value = F32(at(table, here * by_row + by_column * j))
                         if static(MAPPED):
-                            value = within(fma(value, at(affine, 2 * j), at(affine, 2 * j + 1)), ONE)
+                            value = decode(value, affine, I64(j))
                         square_x = fma(value, value, square_x)
+                        for k in unrolled(KB):
+                            t = at(theta, start + row * k + FIRST + j)
+                            if static(REGRESSION):
+                                etas[k] = fma(t, value, etas[k])
+                            else:
+                                g = slope(t, value) * inverse
+                                etas[k] = fma(g, g, etas[k])
+                    for j in unrolled(FB):
+                        value = F32(at(table, here * by_row + by_column * min(features + j, p - 1)))
+                        if static(MAPPED):
+                            value = decode(value, affine, min(features + j, p - 1))
+                        x[j] = value
                 if square_x <= MOST_SQUARE:     # false for nan: a record that isn't finite counts as zero
                     for k in unrolled(KB):
-                        at_theta = start + row * k
-                        weight = at(weights, start_weights + blocks * k + this_b)
+                        at_theta = start + row * k + FIRST
+                        if static(P > 0):
+                            for j in unrolled(P):
+                                if static(REGRESSION):
+                                    etas[k] = fma(at(theta, at_theta + j), x[j], etas[k])
+                                else:
+                                    g = slope(at(theta, at_theta + j), x[j]) * inverse
+                                    etas[k] = fma(g, g, etas[k])
+                        weight = at(weights, start_weights + next_weights * k + this_b)
                         if static(REGRESSION):
-                            eta = ZERO
-                            if static(INTERCEPT):
-                                eta = at(theta, at_theta)
                             if static(P > 0):
-                                for j in unrolled(P):
-                                    eta = fma(at(theta, at_theta + (FIRST + j)), x[j], eta)
+                                at_constants = at_theta + (P + SCALE)
                             else:
-                                for j in range(p):
-                                    value = F32(at(table, here * by_row + by_column * j))
-                                    if static(MAPPED):
-                                        value = within(fma(value, at(affine, 2 * j), at(affine, 2 * j + 1)), ONE)
-                                    eta = fma(at(theta, at_theta + FIRST + j), value, eta)
-                            at_constants = at_theta + (FIRST + P + SCALE)
-                            if static(P == 0):
-                                at_constants = at_theta + FIRST + p + SCALE
+                                at_constants = at_theta + p + SCALE
                             by_eta, by_scale = slope(
-                                this_response, eta,
+                                this_response, etas[k],
                                 at(theta, at_constants), at(theta, at_constants + 1), at(theta, at_constants + 2),
                             )  # fmt: skip
                             by_eta = by_eta * inverse
@@ -307,56 +343,33 @@ def _sums(
                                 square = fma(by_eta * by_eta, square_x, by_scale * by_scale)
                             else:
                                 square = by_eta * by_eta * square_x
-                        else:
-                            square = ZERO
-                            if static(P > 0):
-                                for j in unrolled(P):
-                                    g = slope(at(theta, at_theta + j), x[j]) * inverse
-                                    square = fma(g, g, square)
-                            else:
-                                for j in range(p):
-                                    value = F32(at(table, here * by_row + by_column * j))
-                                    if static(MAPPED):
-                                        value = within(fma(value, at(affine, 2 * j), at(affine, 2 * j + 1)), ONE)
-                                    g = slope(at(theta, at_theta + j), value) * inverse
-                                    square = fma(g, g, square)
-                        if square < INFINITY:
                             factor = clip_factor(square, limit)
-                            if static(REGRESSION):
-                                c = by_eta * factor * weight
-                                if static(INTERCEPT):
-                                    acc[k, 0] = I32(acc[k, 0] + I32(c))
-                                if static(SCALE):
-                                    acc[k, A - 1] = I32(acc[k, A - 1] + I32(by_scale * factor * weight))
+                            c = bounded(by_eta * factor * weight, square)
+                            if static(INTERCEPT):
+                                acc[k, 0] = plus(acc[k, 0], c)
+                            if static(SCALE):
+                                acc[k, A - 1] = plus(acc[k, A - 1], bounded(by_scale * factor * weight, square))
+                            for j in unrolled(XS):
+                                acc[k, FIRST + j] = plus(acc[k, FIRST + j], c * x[j])
+                        else:
+                            c = bounded(clip_factor(etas[k], limit) * weight, etas[k])
+                            for j in unrolled(XS):
                                 if static(P > 0):
-                                    for j in unrolled(P):
-                                        acc[k, FIRST + j] = I32(acc[k, FIRST + j] + I32(c * x[j]))
-                            else:
-                                c = factor * weight
-                                if static(P > 0):
-                                    for j in unrolled(P):
-                                        g = slope(at(theta, at_theta + j), x[j]) * inverse * c
-                                        acc[k, j] = I32(acc[k, j] + I32(g))
-                            if static(P == 0):
-                                for j in unrolled(FB):
-                                    if features + j < p:
-                                        value = F32(at(table, here * by_row + by_column * (features + j)))
-                                        if static(MAPPED):
-                                            i = 2 * (features + j)
-                                            value = within(fma(value, at(affine, i), at(affine, i + 1)), ONE)
-                                        if static(REGRESSION):
-                                            g = c * value
-                                        else:
-                                            g = slope(at(theta, at_theta + features + j), value) * inverse * c
-                                        acc[k, FIRST + j] = I32(acc[k, FIRST + j] + I32(g))
+                                    t = at(theta, at_theta + j)
+                                else:
+                                    t = at(theta, at_theta + min(features + j, p - 1))
+                                g = slope(t, x[j]) * inverse * c
+                                acc[k, j] = plus(acc[k, j], bounded(g, etas[k]))
 
         if working:
             terms += V
         if terms + V > MOST or not going:
             for k in unrolled(KB):
                 for j in unrolled(A):
-                    deposit(totals, (warp * KB + k) * A + j, I64(acc[k, j]))
+                    put(stage, me + j * THREADS, acc[k, j])
                     acc[k, j] = I32(0)
+                for j in range(A):
+                    deposit(totals, (warp * KB + k) * A + j, I64(at(stage, me + j * THREADS)))
             terms = 0
 
     cuda.syncthreads()
