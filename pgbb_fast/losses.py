@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 QUANTILE_KERNELS = ("gaussian", "logistic")
+LOCATION = frozenset({"mean", "exponential_mean"})  # kernels of losses without a response
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,11 @@ class Loss:
     scale_bound: float = 0.0
     has_scale: bool = False
     additive: bool = False
+
+    @property
+    def regression(self) -> bool:
+        """Whether a record has a response."""
+        return self.kernel not in LOCATION
 
     def rule_probabilities(self) -> NDArray[np.float64]:
         """P_tau over the rules, proportional to 1 / (tau (1 - tau)) (method.md section 5)."""

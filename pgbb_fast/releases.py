@@ -11,12 +11,14 @@ import hashlib
 import math
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels import cpu, reference
-from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from pgbb_fast.devices import Kind, kernels
+from pgbb_fast.kernels import reference
+from pgbb_fast.kernels.arguments import Draws, Mechanism, Stream
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.losses import Loss
 
@@ -61,6 +63,7 @@ class Problem:
 
     Attributes
     ----------
+    records : Records, or what ``devices.place`` made of them
     gamma : float
         Dirichlet concentration per block.
     clip : float
@@ -71,9 +74,11 @@ class Problem:
         sigma n_S / C of each step.
     moment_multiplier : float, optional
         Noise multiplier of the moment: standard deviation over half the sensitivity; None: no such release.
+    device : {"cpu", "cuda"}
+        Where the kernels run; ``records`` are there already.
     """
 
-    records: Records
+    records: Any
     loss: Loss
     intercept: bool
     n_blocks: int
@@ -85,6 +90,7 @@ class Problem:
     draws_per_step: int
     steps: int
     moment_multiplier: float | None = None
+    device: Kind = "cpu"
 
     def __repr__(self) -> str:
         return f"Problem(loss={self.loss.kernel!r}, records=...)"
@@ -135,7 +141,8 @@ def release_step(
     draws = Draws(np.ascontiguousarray(at), weights, np.asarray(loss.constants)[rule])
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     stream = Stream(keys.secret, step)
-    grid = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
+    run = kernels(problem.device).noisy_gradient
+    grid = run(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
     gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
     return np.asarray(gradient + theta if loss.additive else gradient)
 
@@ -160,7 +167,8 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     loss = problem.loss
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
-    grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
+    run = kernels(problem.device).score_moments
+    grid = run(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
     upper = np.triu_indices(L * d)
     # half the sensitivity sqrt(2) (in units of L C^2), on the same grid
     sigma = problem.moment_multiplier / math.sqrt(2.0)

@@ -17,4 +17,4 @@ at, put, reload, PIECES = _source.at, _source.put, _source.reload, _source.PIECE
 fma, plus = _source.fma, _source.plus
 add32, xor32, rotate_left = _source.add32, _source.xor32, _source.rotate_left
 warp_scan, last_lane, deposit = _source.warp_scan, _source.last_lane, _source.deposit
-FLOAT32, INT32, INT64 = types.float32, types.int32, types.int64     # of shared arrays
+FLOAT32, FLOAT64, INT32, INT64 = types.float32, types.float64, types.int32, types.int64     # of shared arrays

@@ -132,7 +132,7 @@ def block_ids(records: Records) -> Any:
         return records.block
     blocks = records.starts.shape[0] - 1
     ids = np.arange(blocks, dtype=np.min_scalar_type(blocks - 1))
-    return np.repeat(ids, np.diff(np.asarray(records.starts)))
+    return np.repeat(ids, np.diff(np.asarray(records.starts)).astype(np.int64))
 
 
 def _room() -> float:

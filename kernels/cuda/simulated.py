@@ -4,6 +4,7 @@ The simulator has no warp shuffles: values go through shared memory, between two
 therefore shuffle only where every thread of the block does.
 """
 
+import math
 import threading
 from typing import Any
 
@@ -38,10 +39,17 @@ def put(array: Any, index: Any, value: Any) -> None:
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c``; in single precision rounded once up to rare ties, through double precision."""
-    if isinstance(a, np.float32):
-        return np.float32(float(a) * float(b) + float(c))
-    return a * b + c
+    """``a * b + c``; in single precision rounded once, through double precision rounded to odd (Boldo and Melquiond
+    2008), in double precision rounded twice."""
+    if not isinstance(a, np.float32):
+        return a * b + c
+    product, other = float(a) * float(b), float(c)      # exact
+    total = product + other
+    rest = total - product
+    error = (product - (total - rest)) + (other - rest)
+    if error != 0.0 and math.isfinite(error) and not np.float64(total).view(np.int64) & 1:
+        total = math.nextafter(total, math.copysign(math.inf, error))
+    return np.float32(total)
 
 
 def reload() -> None:
@@ -87,7 +95,7 @@ def warp_scan(value: int, lane: int) -> int:
 def last_lane(value: int) -> int:
     """The value of the last lane."""
     values, _ = _read(value)
-    return values[-1]
+    return int(values[-1])
 
 
 _depositing = threading.Lock()

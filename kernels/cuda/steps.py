@@ -15,8 +15,9 @@ from pgbb_fast.kernels.cuda.compile import BLOCKS_PER_SM, SIMULATED, THREADS, ex
 from pgbb_fast.kernels.cuda.instructions import PIECES
 from pgbb_fast.kernels.cuda.plan import Kind, kind_of
 from pgbb_fast.kernels.cuda.records import Placed, place
-from pgbb_fast.kernels.cuda.sums import FB, REGISTERS, WORDS, _sums
+from pgbb_fast.kernels.cuda.sums import FB, REGISTERS, _sums
 from pgbb_fast.kernels.scalar.clip import clip_limit
+from pgbb_fast.kernels.scalar.random import WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
 WAVES = 4               # blocks for each one that a device can hold at least: evens out their ends
