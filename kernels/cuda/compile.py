@@ -10,6 +10,7 @@ import inspect
 import textwrap
 import types
 from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from typing import Any
 
 from numba import cuda
@@ -19,6 +20,7 @@ SIMULATED = bool(config.ENABLE_CUDASIM)
 THREADS = 64 if SIMULATED else 128      # of a block; four blocks of 128 with 128 registers fill a multiprocessor
 WARP = 32
 WARPS = THREADS // WARP
+WAVES = 4               # blocks for each one that a device can hold at least: evens out their ends
 BLOCKS_PER_SM = 4       # at least; bounds the registers of a thread by 65536 / (128 * 4) = 128
 
 
@@ -35,6 +37,17 @@ def kernel(function: Callable[..., Any]) -> Any:
     if SIMULATED:
         return cuda.jit(function)
     return cuda.jit(function, launch_bounds=(THREADS, BLOCKS_PER_SM), lto=False)
+
+
+@cache
+def _most_groups() -> int:
+    """Blocks of threads of a launch, at most."""
+    return 3 if SIMULATED else WAVES * BLOCKS_PER_SM * int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+
+
+def groups_for(units: int) -> int:
+    """Blocks of threads for ``units`` pieces of work."""
+    return max(1, min(units, _most_groups()))
 
 
 def unrolled(count: int) -> Iterable[int]:

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.kernels.cuda import formulas
-from pgbb_fast.kernels.cuda.compile import THREADS, expand, kernel, static
+from pgbb_fast.kernels.cuda.compile import THREADS, expand, groups_for, kernel, static
 from pgbb_fast.kernels.cuda.formulas import moment_factor
 from pgbb_fast.kernels.cuda.instructions import F32, F64, FLOAT64, I64, at, put
 from pgbb_fast.kernels.cuda.plan import Kind
 from pgbb_fast.kernels.cuda.records import Placed, place
-from pgbb_fast.kernels.cuda.steps import groups_for
 from pgbb_fast.kernels.cuda.sums import decode
 from pgbb_fast.kernels.scalar.clip import GRID
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import cuda
 
 from pgbb_fast.kernels.arguments import Records
-from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, kernel
+from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import I64, at, put
 
 LARGEST_CHUNK = 1 << 20     # records of the sampler's largest chunk: streamed chunks start at multiples of it
@@ -223,11 +223,12 @@ def _in_place(x: Any, y: Any, block: Any, p: int, response: bool) -> Chunk:
 def _to_columns(rows: Any, y: Any, table: Any, start: Any, count: Any, stride: Any, columns: Any) -> None:
     """Rows ``start`` .. ``start + count - 1`` of the table, column by column."""
     i = I64(cuda.blockIdx.x) * THREADS + I64(cuda.threadIdx.x)
-    if i < count:
+    while i < count:
         for j in range(columns):
             put(table, j * stride + start + i, at(rows, i * columns + j))
         if y.shape[0] > 0:
             put(table, columns * stride + start + i, at(y, i))
+        i += I64(cuda.gridDim.x) * THREADS
 
 
 @cache
@@ -246,7 +247,7 @@ def _column_by_column(x: Any, y: Any, block: Any, p: int, response: bool) -> Chu
     for start in range(0, n, rows):
         part = np.ascontiguousarray(x[start : start + rows])
         beside = np.ascontiguousarray(y[start : start + rows]) if together else np.zeros(0, x.dtype)
-        _to_columns_kernel()[-(-len(part) // THREADS), THREADS](
+        _to_columns_kernel()[groups_for(-(-len(part) // THREADS)), THREADS](
             cuda.to_device(part.reshape(-1)), cuda.to_device(beside), table, start, len(part), stride, columns
         )
     ids = cuda.to_device(np.ascontiguousarray(block))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import ends, formulas
-from pgbb_fast.kernels.cuda.compile import BLOCKS_PER_SM, SIMULATED, THREADS, expand, kernel
+from pgbb_fast.kernels.cuda.compile import THREADS, expand, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import PIECES
 from pgbb_fast.kernels.cuda.plan import Kind, kind_of
 from pgbb_fast.kernels.cuda.records import Placed, place
@@ -19,8 +19,6 @@ from pgbb_fast.kernels.cuda.sums import FB, REGISTERS, _sums
 from pgbb_fast.kernels.scalar.clip import clip_limit
 from pgbb_fast.kernels.scalar.random import WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
-
-WAVES = 4               # blocks for each one that a device can hold at least: evens out their ends
 
 
 @cache
@@ -46,17 +44,6 @@ def publish_kernel(loss: str) -> Any:
 def finish_kernel() -> Any:
     """The second pass."""
     return kernel(ends.finish)
-
-
-@cache
-def _most_groups() -> int:
-    """Blocks of threads of a launch, at most."""
-    return 3 if SIMULATED else WAVES * BLOCKS_PER_SM * int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
-
-
-def groups_for(units: int) -> int:
-    """Blocks of threads for ``units`` pieces of work."""
-    return max(1, min(units, _most_groups()))
 
 
 class Step:

@@ -1,4 +1,4 @@
-"""Every CUDA kernel on the simulator: the CPU kernels' bits, and the reference within its derived tolerance.
+"""Every CUDA kernel on the simulator: the reference within its derived tolerance, and the CPU kernels' bits.
 
 The simulator has to be chosen before numba-cuda is imported: this file is run once as a script, in a process of its
 own, which writes every case's numbers; the tests compare them.
@@ -19,6 +19,7 @@ from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 
 HERE = Path(__file__).resolve()
 GRID = 2**32
+RATES = (1.0, 0.3, 0.02)     # everything, a mask, skips
 
 
 def _neighbour(name: str):
@@ -39,7 +40,7 @@ def case(loss, n, p, K, S, q, intercept=True, clip=0.7, noise=1.5):
     return loss, intercept, records, draws, Mechanism(clip, math.floor(q * GRID), noise), stream
 
 
-def compact(dtype, packed, ordered, q=1.0, n=301, p=5, K=2, S=7):
+def compact(dtype, packed, ordered, q=1.0, n=201, p=5, K=2, S=7):
     """Integers under a public map, the response beside or packed, block ids or block order."""
     rng = np.random.default_rng([5, n])
     low = 0 if np.dtype(dtype).kind == "u" else -100
@@ -68,9 +69,9 @@ def cases():
     """Name of a case to its arguments."""
     made = {}
     for loss in LOSSES:
-        for q in (1.0, 0.3, 0.02):      # everything, a mask, skips
-            made[f"{loss}, q = {q}"] = case(loss, 330, 4, 3, 5, q)
-        made[f"{loss}, no intercept, many features"] = case(loss, 70, 35, 2, 5, 1.0, intercept=False)
+        for q in RATES:
+            made[f"{loss}, q = {q}"] = case(loss, 200, 4, 3, 5, q)
+        made[f"{loss}, no intercept, many features"] = case(loss, 20, 35, 1, 5, 1.0, intercept=False)
         made[f"{loss}, not finite"] = spoiled(loss, math.nan)
     made["mean, infinite"] = spoiled("mean", math.inf)
     made["huber_fixed, huge"] = spoiled("huber_fixed", 1e30)
@@ -80,16 +81,15 @@ def cases():
     made["empty sample"] = case("huber_fixed", 200, 2, 2, 3, 1 / GRID)
     made["blocks of size 1"] = case("quantile_gaussian", 40, 3, 2, 40, 1.0)
     made["more weights than shared memory"] = case("logistic", 40, 2, 2, 4_100, 0.4)
-    made["many draws"] = case("quantile_gaussian", 60, 10, 13, 5, 0.5)
-    made["many features, skips"] = case("quantile_logistic", 2_000, 34, 2, 5, 0.01)
-    made["several chunks of skips"] = case("huber_fixed", 40_000, 1, 1, 3, 0.01)
-    made["long gaps"] = case("huber_fixed", 3_000_000, 1, 1, 3, 2e-5)
+    made["many draws"] = case("quantile_gaussian", 30, 2, 13, 5, 0.5)
+    made["many features, skips"] = case("quantile_logistic", 2_000, 34, 1, 5, 0.01)
+    made["several chunks of skips"] = case("huber_fixed", 30_000, 1, 1, 3, 0.02)
     for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.float32):
         made[f"{np.dtype(dtype)}, packed, block order"] = compact(dtype, True, True)
     made["int8 beside"] = compact(np.int8, False, False)
     made["int32"] = compact(np.int32, True, False)
     made["int16, mask"] = compact(np.int16, True, False, q=0.4)
-    made["uint8, many features"] = compact(np.uint8, True, True, p=33, n=70)
+    made["uint8, many features"] = compact(np.uint8, True, True, p=33, n=30, K=1)
     return made
 
 
@@ -159,28 +159,36 @@ def simulated(tmp_path_factory):
     """What the simulator computed."""
     path = tmp_path_factory.mktemp("cuda") / "simulated.npz"
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run([sys.executable, str(HERE), str(path)], env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(HERE), str(path)], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3_000:]
     with np.load(path) as numbers:
         return dict(numbers)
 
 
 @pytest.mark.parametrize("name", list(cases()))
-def test_a_release_equals_the_reference_and_has_the_bits_of_the_cpu(simulated, name):
+def test_a_release_equals_the_reference(simulated, name):
+    check(simulated[f"noisy {name}"], *cases()[name])
+
+
+@pytest.mark.parametrize("name", [f"{loss}, q = {q}" for loss in LOSSES for q in RATES])
+def test_a_release_has_the_bits_of_the_cpu(simulated, name):
+    """The same minibatch, the same roundings and the same noise, but for its logarithm and cosine: those libraries may
+    differ by an ulp, which is less than one unit of the grid."""
     from pgbb_fast.kernels import cpu
 
-    loss, intercept, records, draws, mechanism, stream = cases()[name]
     got = simulated[f"noisy {name}"]
+    assert np.abs(got - cpu.noisy_gradient(*cases()[name])).max() <= 1
+    quiet = cases()[name]
+    noise = reference.noise(got.shape, quiet[4], quiet[5])
+    assert np.abs(got - noise - cpu.gradient_sums(*quiet)).max() <= 1
+
+
+def check(got, loss, intercept, records, draws, mechanism, stream):
+    """A release against the reference, within the tolerance of single precision and one unit for the noise."""
+    want = steps.expected(loss, intercept, records, draws, mechanism, stream)
     noise = reference.noise(draws.theta.shape, mechanism, stream)
-    assert np.abs(got - noise - steps.expected(loss, intercept, records, draws, mechanism, stream)).max() <= (
-        allowed(loss, records, draws, mechanism, stream)
-    )
-    # the noise's logarithm and angle may differ by an ulp between libraries: less than one unit of the grid
-    assert np.abs(got - cpu.noisy_gradient(loss, intercept, records, draws, mechanism, stream)).max() <= 1
-    without = mechanism._replace(noise_multiplier=0.0)
-    assert np.array_equal(got - noise, cpu.gradient_sums(loss, intercept, records, draws, without, stream)) or (
-        np.abs(got - noise - cpu.gradient_sums(loss, intercept, records, draws, without, stream)).max() <= 1
-    )
+    assert got.shape == want.shape
+    assert np.abs(got - noise - want).max() <= allowed(loss, records, draws, mechanism, stream)
 
 
 def allowed(loss, records, draws, mechanism, stream):
@@ -203,28 +211,21 @@ def test_score_moments_equal_the_reference(simulated, name):
 
 
 def test_records_streamed_in_chunks_give_the_same_release(simulated):
-    from pgbb_fast.kernels import cpu
-
     assert simulated["sizes"].tolist() == [2**20, 2**20, 300_000]
     loss, intercept, records, draws, mechanism, stream = streamed_case()
-    want = cpu.noisy_gradient(loss, intercept, records, draws, mechanism, stream)
-    assert np.abs(simulated["streamed"] - want).max() <= 1
+    check(simulated["streamed"], loss, intercept, records, draws, mechanism, stream)
     drawn = reference.minibatch(stream.key, stream.step, len(records.x), mechanism.threshold)
     assert all(drawn[start : start + 2**20].any() for start in range(0, len(drawn), 2**20))
     loss, intercept, records, draws, mechanism, stream = case("huber_concomitant", 150, 3, 2, 4, 1.0)
     for got, step in ((simulated["streamed whole"], 11), *zip(simulated["streamed again"], (11, 12), strict=True)):
-        want = cpu.noisy_gradient(loss, intercept, records, draws, mechanism, stream._replace(step=step))
-        assert np.abs(got - want).max() <= 1
+        check(got, loss, intercept, records, draws, mechanism, stream._replace(step=step))
     want = reference.score_moments(loss, intercept, records, draws, 0.6)
     assert np.abs(simulated["streamed moments"] - want).max() <= len(records.x) * (1 + 64 * 2.0**-53 * GRID)
 
 
 @pytest.mark.parametrize(("name", "q"), [("all", 1.0), ("mask", 0.5)])
 def test_sums_leave_32_bits_in_time(simulated, name, q):
-    from pgbb_fast.kernels import cpu
-
-    want = cpu.noisy_gradient(*case("huber_concomitant", 2_500, 1, 1, 4, q))
-    assert np.abs(simulated[f"flushed {name}"] - want).max() <= 1
+    check(simulated[f"flushed {name}"], *case("huber_concomitant", 2_500, 1, 1, 4, q))
 
 
 if __name__ == "__main__":
