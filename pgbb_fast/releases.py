@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.devices import Kind, kernels
-from pgbb_fast.kernels import reference
+from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Stream
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.losses import Loss
@@ -141,8 +141,8 @@ def release_step(
     draws = Draws(np.ascontiguousarray(at), weights, np.asarray(loss.constants)[rule])
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     stream = Stream(keys.secret, step)
-    run = kernels(problem.device).noisy_gradient
-    grid = run(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
+    run = cpu if problem.device == "cpu" else kernels(problem.device)
+    grid = run.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
     gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
     return np.asarray(gradient + theta if loss.additive else gradient)
 
@@ -167,8 +167,8 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     loss = problem.loss
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
-    run = kernels(problem.device).score_moments
-    grid = run(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
+    run = cpu if problem.device == "cpu" else kernels(problem.device)
+    grid = run.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
     upper = np.triu_indices(L * d)
     # half the sensitivity sqrt(2) (in units of L C^2), on the same grid
     sigma = problem.moment_multiplier / math.sqrt(2.0)
