@@ -39,7 +39,7 @@ def _moments(
     """
     scores = cuda.shared.array(0, FLOAT64)
     me, group, groups = I64(cuda.threadIdx.x), I64(cuda.blockIdx.y), I64(cuda.gridDim.y)
-    n, by_row, by_column, y_from, y_by_row, first_record = sizes
+    n, by_row, by_column, y_from, y_by_row, _ = sizes
     p, K, none, at_once, column, columns, count = shape
     d = p + FIRST + SCALE
     width = K * d
@@ -86,10 +86,7 @@ def _moments(
                     value = F32(at(table, i * by_row + by_column * j))
                     if static(MAPPED):
                         value = decode(value, decoder, I64(j))
-                    if static(REGRESSION):
-                        score = by_eta * F64(value)
-                    else:
-                        score = slope(at(theta, at_theta + j), F64(value))
+                    score = by_eta * F64(value) if REGRESSION else slope(at(theta, at_theta + j), F64(value))
                     put(scores, row + FIRST + j, score)
                     squared += score * score
             factor = moment_factor(squared, clip) / root if takes_part else 0.0
@@ -144,7 +141,8 @@ def score_moments(
     at_once = min(MOST_RECORDS, MOST_NUMBERS // width)
     groups = [groups_for(-(-n // at_once)) for n in placed.sizes]
     columns, column = sum(groups), 0
-    theta, pairs = (cuda.to_device(np.ascontiguousarray(a, np.float64).reshape(-1)) for a in (draws.theta, draws.constants))
+    public = (draws.theta, draws.constants)
+    theta, pairs = (cuda.to_device(np.ascontiguousarray(part, np.float64).reshape(-1)) for part in public)
     a, b = cuda.to_device(left.astype(np.int32)), cuda.to_device(right.astype(np.int32))
     partial = cuda.device_array(len(left) * columns, np.int64)
     totals = cuda.device_array(len(left), np.int64)

@@ -6,8 +6,6 @@ from pgbb_fast.kernels.scalar.losses import CONSTANTS
 
 MOST_FEATURES = 32      # up to as many, the number of features is written into the kernel
 MOST_SUMS = 60          # in a thread's registers: 128 hold them, the features and what is on the way
-SAMPLED_SUMS = 60       # fewer, beside a cipher block
-PACKED_SUMS = 60        # fewer, beside words and what is decoded of them
 MOST_DRAWS = 10         # of a kernel
 MOST_WEIGHTS = 4_096    # that a block of threads keeps in shared memory; more are read through the cache
 LOCATION = frozenset({"mean", "exponential_mean"})
@@ -25,8 +23,9 @@ class Kind:
     draws: int
     sampled: bool
     mapped: bool
-    blocks: int             # weights of a draw in shared memory, with padding; 0: as many as there are, not in shared memory
+    blocks: int             # weights of a draw in shared memory, with padding; 0: any number, read through the cache
     packed: str = ""        # type of the integers in each 32-bit word, or "" for one number at a time
+    parts: int = 1          # blocks of draws that a block of threads works on
 
     def __post_init__(self) -> None:
         if self.loss not in CONSTANTS:
@@ -71,25 +70,33 @@ class Kind:
     @property
     def name(self) -> str:
         """Part of the kernel's name."""
-        flags = "".join(
-            flag for flag, on in (("i", self.intercept), ("s", self.sampled), ("m", self.mapped)) if on
-        )
-        return f"{self.loss}_p{self.features}_k{self.draws}_b{self.blocks}{flags and '_' + flags}_{self.packed or 'number'}"
+        flags = "".join(f for f, on in (("i", self.intercept), ("s", self.sampled), ("m", self.mapped)) if on)
+        sizes = f"p{self.features}_k{self.parts}x{self.draws}_b{self.blocks}"
+        return "_".join(filter(None, (self.loss, sizes, flags, self.packed)))
 
 
-def draws_at_once(K: int, sums: int, room: int) -> int:
-    """Draws of a kernel: as many as registers hold, in blocks that differ by as little as can be."""
-    most = max(1, min(MOST_DRAWS, room // sums, K))
-    return -(-K // -(-K // most))
+def split(K: int, sums: int, warps: int) -> tuple[int, int]:
+    """(draws of a thread, parts): as few blocks of draws as registers allow, of sizes that differ by as little as can
+    be; as many of them in a block of threads as add no more than a fifth in padding and leave a thread's draws alone."""
+    fewest = -(-K // max(1, min(MOST_DRAWS, MOST_SUMS // sums)))
+    most = -(-K // fewest)
+    for parts in (4, 2):
+        blocks = fewest + -fewest % parts
+        draws = -(-K // blocks)
+        if parts <= min(warps, fewest) and 5 * blocks * draws <= 6 * fewest * most and 4 * draws >= 3 * most:
+            return draws, parts
+    return most, 1
 
 
 def kind_of(
-    loss: str, intercept: bool, p: int, K: int, *, S: int, sampled: bool, mapped: bool, packed: str, block: int
-) -> Kind:
+    loss: str, intercept: bool, p: int, K: int, *, S: int, sampled: bool, mapped: bool, packed: str, block: int,
+    warps: int,
+) -> Kind:  # fmt: skip
     """The kernel for ``p`` features and ``K`` draws over ``S`` blocks; ``block`` features at once where p is large."""
     features = p if p <= MOST_FEATURES else 0
     packed = packed if features and not sampled else ""
     one = Kind(loss, intercept, features, 1, sampled, mapped, 0, packed)
-    draws = draws_at_once(K, one.sums(block), SAMPLED_SUMS if sampled else PACKED_SUMS if packed else MOST_SUMS)
+    draws, parts = split(K, one.sums(block), warps)
     padded = -(-(S + 1) // 8) * 8
-    return Kind(loss, intercept, features, draws, sampled, mapped, padded if draws * padded <= MOST_WEIGHTS else 0, packed)
+    blocks = padded if draws * parts * padded <= MOST_WEIGHTS else 0
+    return Kind(loss, intercept, features, draws, sampled, mapped, blocks, packed, parts)

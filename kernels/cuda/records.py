@@ -100,7 +100,7 @@ def place(records: Records, response: bool, limit: float | None = None) -> Place
     n, columns = int(x.shape[0]), int(x.shape[1])
     separate = response and y.shape[0] > 0
     p = columns - (1 if response and not separate else 0)
-    if p < 1 or (separate and y.shape[0] != n):
+    if n < 1 or p < 1 or (separate and y.shape[0] != n):
         raise ValueError(f"place: x has shape {tuple(x.shape)} and y {tuple(y.shape)}")
     if records.map.shape[0] not in (0, p + 1):
         raise ValueError(f"place: map has {records.map.shape[0]} rows for {p} features and a response")

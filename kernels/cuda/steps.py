@@ -1,6 +1,5 @@
 """A step on the GPU: kernels made for a loss and its sizes, buffers that are kept, launches on a stream."""
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import ends, formulas
-from pgbb_fast.kernels.cuda.compile import THREADS, expand, groups_for, kernel
+from pgbb_fast.kernels.cuda.compile import THREADS, WARPS, expand, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import PIECES
 from pgbb_fast.kernels.cuda.plan import Kind, kind_of
 from pgbb_fast.kernels.cuda.records import Placed, place
@@ -25,10 +24,11 @@ from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_co
 def sums_kernel(kind: Kind) -> Any:
     """The fused kernel of one kind, compiled on its first launch."""
     known: dict[str, Any] = {
-        "KB": kind.draws, "P": kind.features, "XS": kind.features or FB, "A": kind.sums(FB), "ROW": kind.row, "EXTRA": kind.row,
-        "V": kind.per_word, "SHIFT": kind.per_word.bit_length() - 1, "FIRST": kind.first, "SCALE": kind.scale,
-        "SAMPLED": kind.sampled, "AHEAD": kind.ahead, "MAPPED": kind.mapped, "BLOCKS": kind.blocks,
-        "INTERCEPT": kind.intercept, "REGRESSION": kind.regression,
+        "KB": kind.draws, "PARTS": kind.parts, "LANES": THREADS // kind.parts, "P": kind.features,
+        "XS": kind.features or FB, "A": kind.sums(FB), "ROW": kind.row, "EXTRA": kind.row, "FIRST": kind.first,
+        "SCALE": kind.scale, "BLOCKS": kind.blocks, "V": kind.per_word, "SHIFT": kind.per_word.bit_length() - 1,
+        "SAMPLED": kind.sampled, "AHEAD": kind.ahead, "MAPPED": kind.mapped, "INTERCEPT": kind.intercept,
+        "REGRESSION": kind.regression,
     }  # fmt: skip
     slopes = formulas.SINGLE_SLOPES if kind.regression else formulas.LOCATION_SLOPES
     return kernel(expand(_sums, kind.name, REGISTERS, known, slope=slopes[kind.loss], piece=PIECES.get(kind.packed)))
@@ -69,21 +69,22 @@ class Step:
         self.records, self.mechanism, self.K, self.S = records, mechanism, K, S
         threshold = mechanism.threshold
         self.kind = kind_of(
-            loss, intercept, p, K, S=S, sampled=threshold < ALL, mapped=records.mapped, packed=records.packed, block=FB
-        )
+            loss, intercept, p, K, S=S, sampled=threshold < ALL, mapped=records.mapped, packed=records.packed, block=FB,
+            warps=WARPS,
+        )  # fmt: skip
         kind = self.kind
         if kind.regression and not records.has_response:
             raise ValueError(f"{loss}: the records have no response")
         self.stream = cuda.external_stream(stream) if stream else 0
         self.d = kind.first + p + kind.scale
         self.row = kind.row + (0 if kind.features else p)
-        self.padded = -(-K // kind.draws) * kind.draws
+        self.padded = -(-K // (kind.draws * kind.parts)) * kind.draws * kind.parts
         self.tiles = 1 if kind.features else -(-p // FB)
         bits = chunk_bits(threshold) if by_skips(threshold) else 0
         skips = skip_constants(threshold) if bits else (0.0, 0.0)
         self.sampler = (threshold, bits, *skips)
         self.scales = (np.float32(1.0 / mechanism.clip), np.float32(clip_limit(p)))
-        per_group = THREADS * (kind.per_word if not kind.sampled else WORDS)
+        per_group = THREADS * WORDS if kind.sampled else THREADS // kind.parts * kind.per_word
         if bits:
             per_group = (THREADS // 32) << bits
         self.groups = [groups_for(-(-n // per_group)) for n in records.sizes]
@@ -112,12 +113,13 @@ class Step:
         for chunk, groups in zip(self.records.chunks(self.stream), self.groups, strict=True):
             table, y, block, sizes = chunk.arguments(bool(kind.packed))
             shape = (self.records.features, self.padded, self.blocks, column, self.columns)
-            run[(self.padded // kind.draws, groups, self.tiles), THREADS, self.stream](
+            run[(self.padded // (kind.draws * kind.parts), groups, self.tiles), THREADS, self.stream](
                 table, y, block, self.records.map, sizes, self.public, self.partial, shape,
                 self.scales, self.sampler, self.key, self.counter,
             )  # fmt: skip
             column += groups
-        places = (kind.draws, kind.sums(FB), self.columns, kind.first, self.records.features, 0 if kind.features else FB)
+        fb = 0 if kind.features else FB
+        places = (kind.draws, kind.sums(FB), self.columns, kind.first, self.records.features, fb)
         finish_kernel()[(self.K, self.d), THREADS, self.stream](
             self.partial, self.shift, self.grid, places, mechanism.noise_multiplier if noisy else 0.0,
             self.key, self.counter,
@@ -149,12 +151,11 @@ def noisy_gradient(
 def _step(loss: str, intercept: bool, records: Records | Placed, draws: Draws, mechanism: Mechanism) -> Step:
     """The step of these sizes, kept with the records where those are placed already."""
     K, S = len(draws.theta), draws.weights.shape[1] - 1
-    make: Callable[[Placed], Step] = lambda placed: Step(loss, intercept, placed, K, S, mechanism)  # noqa: E731
     if isinstance(records, Records):
         regression = Kind(loss, intercept, 0, 1, False, False, 0).regression
-        return make(place(records, response=regression))
+        return Step(loss, intercept, place(records, response=regression), K, S, mechanism)
     key = (loss, intercept, K, S, mechanism)
     if key not in records.steps:
-        records.steps[key] = make(records)
+        records.steps[key] = Step(loss, intercept, records, K, S, mechanism)
     step: Step = records.steps[key]
     return step

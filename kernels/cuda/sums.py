@@ -1,13 +1,14 @@
 """The fused kernel's template: sample, load, residuals of several draws, slope, clip, weight, exact integer sums.
 
 One thread takes one record at a time and keeps a block of KB draws of it in registers: their A sums each, the record's
-features, and nothing else.  theta and weights lie in shared memory; all lanes read the same theta (a broadcast) and,
+features, and nothing else.  With more draws, PARTS groups of warps in a block work on the same records with a block of
+draws each, so that records come from the first-level cache and hits are drawn once for all of them.  theta and weights lie in shared memory; all lanes read the same theta (a broadcast) and,
 for fewer than 32 blocks, different weights from different banks.  Sums are integers of 32 bits for at most MOST terms,
 then go through warp shuffles into 64-bit totals of each warp, and at the end into the block's own place of ``partial``:
 no atomics on sums, and the same bits whatever the launch.
 
 Minibatches go through a queue in shared memory, so that every lane has a hit to work on: a block draws a helping of
-hits when fewer than THREADS wait, and works on THREADS of them at a time.  With a mask a thread makes the 16 words of
+hits when fewer than LANES (the threads of a part) wait, and works on LANES of them at a time.  With a mask a thread makes the 16 words of
 16 records; with skips a warp makes 256 gaps of one chunk, adds them up by a scan, and goes on where they end.
 
 ``expand`` writes out the loops over registers.  Known when a kernel is made: KB draws, P features (0: any number, in
@@ -51,7 +52,7 @@ INFINITY, MOST_SQUARE, ONE, ZERO = F32(grid.INFINITY), F32(grid.MOST_SQUARE), F3
 # bound for each kernel
 slope: Any = None
 piece: Any = None
-KB = P = XS = A = ROW = EXTRA = V = SHIFT = FIRST = SCALE = BLOCKS = 0
+KB = PARTS = LANES = P = XS = A = ROW = EXTRA = V = SHIFT = FIRST = SCALE = BLOCKS = 0
 SAMPLED = AHEAD = MAPPED = INTERCEPT = REGRESSION = False
 # registers, which ``expand`` turns into variables
 acc: Any = None         # sums [draw, place]
@@ -143,16 +144,16 @@ def _sums(
     """Sums of one block of threads over its share of the records, in ``partial[value, column + group]``.
 
     ``sizes`` is (n, step from row to row and from column to column, y's start and its step, number of the first
-    record); ``shape`` (p, draws with padding, weights of a draw, first column of ``partial``, its columns); ``scales`` (1/C, the
-    clipping limit); ``sampler`` (threshold, bits of a chunk or 0, 1 / l, longest gap).
+    record); ``shape`` (p, draws with padding, weights of a draw, first column of ``partial``, its columns); ``scales``
+    (1/C, the clipping limit); ``sampler`` (threshold, bits of a chunk or 0, 1 / l, longest gap).
     """
     me, group, groups = I64(cuda.threadIdx.x), I64(cuda.blockIdx.y), I64(cuda.gridDim.y)
-    lane, warp = me & 31, me >> 5
-    draw, features = I64(cuda.blockIdx.x) * KB, I64(cuda.blockIdx.z) * FB
+    warp, part, mine = me >> 5, me // LANES, me % LANES
+    draw, features = I64(cuda.blockIdx.x) * (PARTS * KB), I64(cuda.blockIdx.z) * FB
     n, by_row, by_column, y_from, y_by_row, first = sizes
     p, draws, blocks, column, columns = shape
     inverse, limit = scales
-    threshold, bits, inverse_log, longest = sampler
+    bits = sampler[1]
 
     # theta, constants and weights of this block's draws
     totals = cuda.shared.array(WARPS * KB * A, INT64)
@@ -161,24 +162,24 @@ def _sums(
         put(totals, i, I64(0))
     if static(P > 0):
         if static(SIMULATED):
-            theta = cuda.shared.array(KB * ROW, FLOAT32)
+            theta = cuda.shared.array(PARTS * KB * ROW, FLOAT32)
         else:
-            theta = cuda.shared.array(KB * ROW, FLOAT32, 16)
-        for i in range(me, KB * ROW, THREADS):
+            theta = cuda.shared.array(PARTS * KB * ROW, FLOAT32, 16)
+        for i in range(me, PARTS * KB * ROW, THREADS):
             put(theta, i, at(public, draw * ROW + i))
-        start, row = I64(0), I64(ROW)
+        start, row = part * (KB * ROW), I64(ROW)
     else:
         theta = public
         row = p + EXTRA
-        start = draw * row
+        start = (draw + part * KB) * row
     if static(BLOCKS > 0):
-        weights = cuda.shared.array(KB * BLOCKS, FLOAT32)
-        for i in range(me, KB * BLOCKS, THREADS):
+        weights = cuda.shared.array(PARTS * KB * BLOCKS, FLOAT32)
+        for i in range(me, PARTS * KB * BLOCKS, THREADS):
             put(weights, i, at(public, draws * row + draw * BLOCKS + i))
-        start_weights, next_weights = I64(0), I64(BLOCKS)
+        start_weights, next_weights = part * (KB * BLOCKS), I64(BLOCKS)
     else:
         weights = public
-        start_weights, next_weights = draws * row + draw * blocks, blocks
+        start_weights, next_weights = draws * row + (draw + part * KB) * blocks, blocks
     if static(MAPPED and P > 0):
         affine = cuda.shared.array(2 * P + 2, FLOAT32)
         for i in range(me, 2 * P + 2, THREADS):
@@ -205,11 +206,11 @@ def _sums(
         step = at(counter, I64(0))
         going = window < windows
     else:
-        place = group * (THREADS * V)
+        place = group * (LANES * V)
         going = place < n
     cuda.syncthreads()
     if static(AHEAD):
-        i = min(place + me, n - 1) if n > 0 else I64(0)
+        i = min(place + mine, n - 1)
         for j in unrolled(P):
             w[j] = at(table, i * by_row + by_column * j)
         if static(REGRESSION):
@@ -220,11 +221,11 @@ def _sums(
         here = I64(-1)
         working = True
         if static(SAMPLED):
-            working = window >= windows or count >= THREADS
+            working = window >= windows or count >= LANES
             if working:
-                chosen = min(count, I64(THREADS))
-                if me < chosen:
-                    here = at(queue, count - chosen + me)
+                chosen = min(count, I64(LANES))
+                if mine < chosen:
+                    here = at(queue, count - chosen + mine)
                 count -= chosen
             else:
                 cuda.syncthreads()
@@ -243,9 +244,9 @@ def _sums(
                         end = min(n, record + (I64(1) << bits))
             going = window < windows or count > 0
         else:
-            if place + me * V < n:
-                here = place + me * V
-            place += groups * (THREADS * V)
+            if place + mine * V < n:
+                here = place + mine * V
+            place += groups * (LANES * V)
             going = place < n
 
         if static(AHEAD):
@@ -255,17 +256,14 @@ def _sums(
             this_b = b
             if static(REGRESSION):
                 this_response = response
-            i = min(place + me, n - 1)
+            i = min(place + mine, n - 1)
             for j in unrolled(P):
                 w[j] = at(table, i * by_row + by_column * j)
             if static(REGRESSION):
                 response = F32(at(y, y_from + i * y_by_row))
             b = I64(at(block, i))
         elif static(P > 0):
-            if static(V > 1):
-                at_row = max(here, I64(0)) >> SHIFT
-            else:
-                at_row = max(here, I64(0)) * by_row
+            at_row = max(here, I64(0)) >> SHIFT if V > 1 else max(here, I64(0)) * by_row
             for j in unrolled(P):
                 w[j] = at(table, at_row + by_column * j)
 
@@ -329,10 +327,7 @@ def _sums(
                                     etas[k] = fma(g, g, etas[k])
                         weight = at(weights, start_weights + next_weights * k + this_b)
                         if static(REGRESSION):
-                            if static(P > 0):
-                                at_constants = at_theta + (P + SCALE)
-                            else:
-                                at_constants = at_theta + p + SCALE
+                            at_constants = at_theta + (P + SCALE if P > 0 else p + SCALE)
                             by_eta, by_scale = slope(
                                 this_response, etas[k],
                                 at(theta, at_constants), at(theta, at_constants + 1), at(theta, at_constants + 2),
@@ -373,9 +368,9 @@ def _sums(
             terms = 0
 
     cuda.syncthreads()
-    for i in range(me, KB * A, THREADS):
-        whole = I64(0)
-        for other in range(WARPS):
-            whole += at(totals, other * (KB * A) + i)
-        tile = I64(cuda.blockIdx.x) * I64(cuda.gridDim.z) + I64(cuda.blockIdx.z)
-        put(partial, (tile * (KB * A) + i) * columns + column + group, whole)
+    for i in range(me, PARTS * KB * A, THREADS):
+        part, value, whole = i // (KB * A), i % (KB * A), I64(0)
+        for other in range(WARPS // PARTS):
+            whole += at(totals, (part * (WARPS // PARTS) + other) * (KB * A) + value)
+        tile = (I64(cuda.blockIdx.x) * PARTS + part) * I64(cuda.gridDim.z) + I64(cuda.blockIdx.z)
+        put(partial, (tile * (KB * A) + value) * columns + column + group, whole)

@@ -77,15 +77,18 @@ def test_plans_keep_sums_within_the_registers():
     for loss in sorted(plan.CONSTANTS):
         for p in (1, 4, 10, 16, 32, 33, 500):
             for K in (1, 2, 3, 7, 10, 13, 64):
-                kind = plan.kind_of(loss, True, p, K, S=20, sampled=False, mapped=False, packed="int8", block=8)
+                kind = plan.kind_of(loss, True, p, K, S=20, sampled=False, mapped=False, packed="int8", block=8, warps=4)
                 assert 1 <= kind.draws <= K
                 assert kind.draws * kind.sums(8) <= max(plan.MOST_SUMS, kind.sums(8))
-                blocks = -(-K // kind.draws)
-                assert blocks * kind.draws - K < blocks     # as little padding as can be
+                assert kind.parts in (1, 2, 4)
+                at_once = kind.draws * kind.parts
+                padded = -(-K // at_once) * at_once
+                assert padded - K < at_once
+                assert padded <= 1.2 * (K + max(1, plan.MOST_SUMS // kind.sums(8)) - 1)
                 assert (kind.features == p) == (p <= 32)
                 assert kind.blocks == 24
                 assert not kind.features or kind.row % 4 == 0
-    assert plan.kind_of("mean", True, 3, 2, S=9_000, sampled=True, mapped=False, packed="int8", block=8).blocks == 0
+    assert plan.kind_of("mean", True, 3, 2, S=9_000, sampled=True, mapped=False, packed="int8", block=8, warps=4).blocks == 0
     with pytest.raises(ValueError, match="no such loss"):
         plan.Kind("median", True, 1, 1, False, False, 0)
 

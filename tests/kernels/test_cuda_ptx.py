@@ -32,7 +32,7 @@ SAMPLE = [
 
 
 def kind(loss, p, K, sampled):
-    return kind_of(loss, True, p, K, S=20, sampled=sampled, mapped=False, packed="", block=8)
+    return kind_of(loss, True, p, K, S=20, sampled=sampled, mapped=False, packed="", block=8, warps=4)
 
 
 @pytest.mark.parametrize(("loss", "p", "K", "sampled", "cc"), SAMPLE)

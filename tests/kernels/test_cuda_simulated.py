@@ -81,6 +81,8 @@ def cases():
     made["empty sample"] = case("huber_fixed", 200, 2, 2, 3, 1 / GRID)
     made["blocks of size 1"] = case("quantile_gaussian", 40, 3, 2, 40, 1.0)
     made["more weights than shared memory"] = case("logistic", 40, 2, 2, 4_100, 0.4)
+    made["many draws in parts, skips"] = case("huber_concomitant", 900, 18, 9, 5, 0.02)
+    made["many draws in parts, all"] = case("huber_concomitant", 200, 18, 6, 5, 1.0)
     made["many draws"] = case("quantile_gaussian", 30, 2, 13, 5, 0.5)
     made["many features, skips"] = case("quantile_logistic", 2_000, 34, 1, 5, 0.01)
     made["several chunks of skips"] = case("huber_fixed", 30_000, 1, 1, 3, 0.02)
