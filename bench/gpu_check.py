@@ -149,14 +149,15 @@ def kernels_section(clock: Clock, copy: float) -> list[str]:
         block = torch.randint(0, S, (n,), dtype=torch.uint8, device="cuda")
         seconds = clock.seconds(kernel_call(table, block, K, q))
         peers = ["", ""]
+        wanted = q == 1.0 and (n, p, K) in ((10**8, 4, 1), (10**8, 10, 10), (10**6, 10, 10))
         for i, compiled in enumerate((False, True)):
-            wanted = q == 1.0 and (n, p, K) in ((10**8, 4, 1), (10**8, 10, 10), (10**6, 10, 10))
-            if wanted and clock.left() > 90:
-                try:
-                    peers[i] = f"{clock.seconds(torch_call(table, block, K, compiled)) / seconds:.1f} times as long"
-                except Exception as failure:    # out of memory, or no compiler: said, not hidden
-                    peers[i] = f"failed: {type(failure).__name__}"
-                    torch.cuda.empty_cache()
+            if not wanted or clock.left() < 90:
+                continue
+            try:
+                peers[i] = f"{clock.seconds(torch_call(table, block, K, compiled)) / seconds:.1f} times as long"
+            except Exception as failure:  # out of memory, or no compiler: said, not hidden
+                peers[i] = f"failed: {type(failure).__name__}"
+                torch.cuda.empty_cache()
         rate = size * n * q / seconds
         share = f"{rate / copy:.0%}" if q == 1.0 else ""
         lines.append(

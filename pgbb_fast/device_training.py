@@ -42,7 +42,7 @@ class DeviceRelease:
     """The CUDA kernels' release on a torch stream; tensors are shared with them, not copied."""
 
     def __init__(self, problem: Problem, keys: Keys, stream: Any) -> None:
-        from numba import cuda      # only here: this module may be imported without numba-cuda
+        from numba import cuda  # here: this module may be imported without numba-cuda
 
         from pgbb_fast.kernels.cuda.steps import Step
 
@@ -144,7 +144,7 @@ def graphed(step: TensorStep, stream: Any) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         step()
-    return graph.replay     # type: ignore[no-any-return]
+    return graph.replay
 
 
 def _set_back(state: Sequence[Tensor], before: Sequence[Tensor]) -> None:
@@ -165,7 +165,7 @@ def train_on_device(
 ) -> None:
     """:func:`pgbb_fast.training.train` on the GPU that holds ``problem.records``; same releases, same contract."""
     generator.to("cuda")
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     step = TensorStep(problem, generator, optimiser or Optimiser(), DeviceRelease(problem, keys, stream))
     run(step, _Inputs(problem, generator, keys), lambda: graphed(step, stream), on_step)
     generator.to("cpu")

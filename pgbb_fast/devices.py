@@ -10,8 +10,9 @@ from pgbb_fast import validation as check
 from pgbb_fast.errors import DeviceError
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.kernels.cuda.probe import probe
+from pgbb_fast.kernels.cuda.spans import on_device
 
-__all__ = ["DEVICES", "Device", "kernels", "place", "resolve"]
+__all__ = ["DEVICES", "Device", "all_finite", "kernels", "on_device", "place", "resolve"]
 
 DEVICES = ("auto", "cpu", "cuda")
 Kind = Literal["cpu", "cuda"]
@@ -53,6 +54,13 @@ def kernels(kind: Kind) -> ModuleType:
     from pgbb_fast.kernels.cuda import api
 
     return api
+
+
+def all_finite(array: Any) -> bool:
+    """Whether all numbers of an array on the GPU are finite."""
+    from pgbb_fast.kernels.cuda.finite import all_finite as found
+
+    return found(array)
 
 
 def place(kind: Kind, records: Records, response: bool) -> Any:

@@ -1,6 +1,7 @@
-"""The step of the CUDA graph, run on the CPU: the same training as pgbb_fast.training, and a state that can be set back."""
+"""The step of the CUDA graph, run on the CPU: it trains as pgbb_fast.training does, and its state can be set back."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def made(loss: str):
     x = np.random.default_rng(0).uniform(-1, 1, (200, 2)).astype(np.float32)
     records = Records(x, np.zeros(0, np.float32), training.problem(3).records.block)
     problem = training.problem(3, loss=losses.mean(), intercept=False, steps=60)
-    return problem.__class__(**{**problem.__dict__, "records": records}), Generator(5, [[-1, 1]] * 2, hidden=(8,), seed=1)
+    return replace(problem, records=records), Generator(5, [[-1, 1]] * 2, hidden=(8,), seed=1)
 
 
 @pytest.mark.parametrize("loss", ["quantiles", "mean"])

@@ -89,8 +89,8 @@ def split(K: int, sums: int, warps: int) -> tuple[int, int]:
 
 
 def kind_of(
-    loss: str, intercept: bool, p: int, K: int, *, S: int, sampled: bool, mapped: bool, packed: str, block: int,
-    warps: int,
+    loss: str, intercept: bool, p: int, K: int, *,
+    S: int, sampled: bool, mapped: bool, packed: str, block: int, warps: int,
 ) -> Kind:  # fmt: skip
     """The kernel for ``p`` features and ``K`` draws over ``S`` blocks; ``block`` features at once where p is large."""
     features = p if p <= MOST_FEATURES else 0

@@ -117,7 +117,7 @@ def judge(system: System) -> Finding:
         return Finding(False, f"an NVIDIA driver for CUDA {_dotted(driver)} was found, but no GPU")
     name, capability = gpus[0]
     if capability < OLDEST:
-        return Finding(False, f"{name} has compute capability {_dotted(capability)}; {_dotted(OLDEST)} is the oldest used")
+        return Finding(False, f"{name} has compute capability {_dotted(capability)}, and {_dotted(OLDEST)} is the least")
     failed = system.trial()
     if failed is not None:
         reason = f"a test kernel on {name} failed: {failed}"

@@ -15,13 +15,12 @@ from numba import cuda
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import I64, at, put
+from pgbb_fast.kernels.cuda.spans import on_device, span_of
 
 LARGEST_CHUNK = 1 << 20     # records of the sampler's largest chunk: streamed chunks start at multiples of it
 ALIGNED = 16                # columns start at multiples of so many numbers
 STREAMED = 1 << 28          # bytes of a streamed chunk, about
 KEPT_FREE = 0.2             # share of the free device memory that stays free when records are placed
-DLPACK_CUDA = 2             # DLPack's number for memory of an NVIDIA GPU
-KINDS = ("float32", "float64", "int8", "int16", "int32", "uint8", "uint16", "uint32", "int64")
 
 
 @dataclass
@@ -87,8 +86,8 @@ def place(records: Records, response: bool, limit: float | None = None) -> Place
     Parameters
     ----------
     records : Records
-        Host arrays, or arrays on the device (``__cuda_array_interface__``, as torch's and CuPy's have, or DLPack), which
-        are read in place whatever their strides; columns that are contiguous are read fastest.  Block order
+        Host arrays, or arrays on the device (``__cuda_array_interface__``, as torch's and CuPy's have, or DLPack),
+        which are read in place whatever their strides; columns that are contiguous are read fastest.  Block order
         (``starts``) becomes block ids of the smallest type.
     response : bool
         Whether the loss has one: ``records.y``, or the last column of ``records.x``.
@@ -149,58 +148,6 @@ def rows_per_chunk(bytes_each: int, room: float) -> int:
 
 
 # ---- arrays that are on the device ---------------------------------------------------------------------------------
-
-
-def on_device(array: Any) -> bool:
-    """Whether an array is on a GPU: it says so by __cuda_array_interface__ or by DLPack's device type."""
-    if hasattr(array, "__cuda_array_interface__"):
-        return True
-    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
-        return False
-    return int(array.__dlpack_device__()[0]) == DLPACK_CUDA
-
-
-@dataclass(frozen=True)
-class Span:
-    """The memory that a strided array covers, as a flat array, and the array's strides in numbers."""
-
-    pointer: int
-    kind: np.dtype[Any]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    owner: Any
-
-    @property
-    def length(self) -> int:
-        """Numbers from the first to the last."""
-        if 0 in self.shape:
-            return 0
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"shape": (self.length,), "typestr": self.kind.str, "data": (self.pointer, False), "version": 3}
-
-
-def span_of(array: Any) -> Span:
-    """The span of an array on the device, without a copy."""
-    if hasattr(array, "__cuda_array_interface__"):
-        about = array.__cuda_array_interface__
-        kind, shape, pointer = np.dtype(about["typestr"]), tuple(about["shape"]), int(about["data"][0])
-        in_bytes = about.get("strides")
-        strides = None if in_bytes is None else tuple(int(s) // kind.itemsize for s in in_bytes)
-    else:
-        from cuda.core.utils import StridedMemoryView
-
-        view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
-        kind, shape, pointer = np.dtype(view.dtype), tuple(view.shape), int(view.ptr)
-        strides = None if view.strides is None else tuple(int(s) for s in view.strides)
-        array = (array, view)
-    if strides is None:
-        strides = tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
-    if kind.name not in KINDS or min(strides, default=1) < 0:
-        raise ValueError(f"place: arrays of {kind} with strides {strides} can't be read in place")
-    return Span(pointer, kind, shape, strides, array)
 
 
 def _in_place(x: Any, y: Any, block: Any, p: int, response: bool) -> Chunk:

@@ -13,7 +13,7 @@ from pgbb_fast import validation as check
 from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.blocks import MIN_BLOCKS, block_size, gamma_star, partition
 from pgbb_fast.devices import DEVICES, Device, place, resolve
-from pgbb_fast.errors import DomainError, NotFittedError
+from pgbb_fast.errors import DeviceError, DomainError, NotFittedError
 from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior
 from pgbb_fast.exploration import Exploration, number_of_segments
 from pgbb_fast.kernels.arguments import Records
@@ -164,7 +164,7 @@ class PrivateEstimator:
 
     def _run(
         self,
-        unit: Callable[[], tuple[NDArray[np.float32], NDArray[np.float32]]],
+        unit: Callable[[], tuple[Any, Any, NDArray[np.float32]]],
         n: int,
         loss: Loss,
         *,
@@ -174,9 +174,12 @@ class PrivateEstimator:
         to_natural: AffineMap,
         names: tuple[str, ...],
         on_step: OnStep | None,
+        in_place: bool = False,
     ) -> None:
         """Calibrate, partition, release; everything public first, then ``unit()`` checks and maps the records."""
         device = resolve(self._who, self.device)
+        if in_place and device.kind == "cpu":
+            raise DeviceError(f"{self._who}: X is on a GPU, but kernels would run on the CPU: {device.sentence}")
         report = self.plan(n)
         mechanism = report.mechanism
         if self._explores:  # refuses too short a run
@@ -191,9 +194,9 @@ class PrivateEstimator:
         assert mechanism.noise_multiplier is not None
         keys = Keys.fresh(self.seed)
         block = partition(n, self.n_blocks, np.random.default_rng(keys.partition))
-        x, y = unit()
+        x, y, table_map = unit()
         problem = Problem(
-            records=place(device.kind, Records(x, y, block), loss.regression),
+            records=place(device.kind, Records(x, y, block, map=table_map), loss.regression),
             loss=loss,
             intercept=intercept,
             n_blocks=self.n_blocks,

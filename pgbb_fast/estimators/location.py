@@ -8,10 +8,12 @@ from typing import Any, Self
 import numpy as np
 
 from pgbb_fast import validation as check
-from pgbb_fast.errors import DomainError
+from pgbb_fast.devices import on_device
+from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator
 from pgbb_fast.estimators.design import Bounds, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records
+from pgbb_fast.kernels.arguments import NO_MAP
 from pgbb_fast.losses import exponential_mean, mean
 from pgbb_fast.posterior import AffineMap
 
@@ -84,10 +86,13 @@ class PrivateMean(PrivateEstimator):
             centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
             clip = self.clip or np.sqrt(d)
 
-        def unit() -> tuple[Any, Any]:
+        if on_device(array):
+            raise DataError(f"{who}: X is on a GPU; means take host arrays")
+
+        def unit() -> tuple[Any, Any, Any]:
             require_finite(who, X=array)
             inside = np.clip(array.astype(np.float64), bounds[:, 0], bounds[:, 1])
-            return ((inside - centre) / radius).astype(np.float32), np.zeros(0, dtype=np.float32)
+            return ((inside - centre) / radius).astype(np.float32), np.zeros(0, dtype=np.float32), NO_MAP
 
         self._run(
             unit,

@@ -13,13 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast.devices import all_finite, on_device
 from pgbb_fast.errors import DataError, DomainError
 
 CHUNK = 1 << 20
+NOT_FINITE = (
+    "nan or infinite, which are no records; drop or impute them by a rule that doesn't depend on other records. "
+    "Nothing was computed and nothing spent"
+)
 
 
 def _real_array(who: str, name: str, values: Any, ndim: int) -> NDArray[Any]:
-    """``values`` as a real array of ``ndim`` dimensions, without a copy where possible."""
+    """``values`` as a real array of ``ndim`` dimensions, without a copy where possible; on a GPU, left there."""
+    if on_device(values):
+        if len(values.shape) != ndim:
+            raise DataError(f"{who}: {name} must have {ndim} dimension(s), got {len(values.shape)}")
+        return values  # type: ignore[no-any-return]
     array = np.asarray(values)
     if array.dtype.kind == "O" and all(dtype.kind in "biuf" for dtype in _column_types(values)):
         array = np.asarray(values, dtype=np.float64)
@@ -44,10 +53,7 @@ def _require_finite(who: str, name: str, array: NDArray[Any]) -> None:
         return
     for start in range(0, len(array), CHUNK):
         if not np.isfinite(array[start : start + CHUNK]).all():
-            raise DataError(
-                f"{who}: {name} has values that are nan or infinite, which are no records; drop or impute them by a "
-                "rule that doesn't depend on other records. Nothing was computed and nothing spent"
-            )
+            raise DataError(f"{who}: {name} has values that are {NOT_FINITE}")
 
 
 def feature_names(who: str, X: Any, names: Sequence[str] | None, p: int) -> tuple[str, ...]:
@@ -89,4 +95,7 @@ def require_records(who: str, n: int, n_blocks: int) -> None:
 def require_finite(who: str, **arrays: NDArray[Any]) -> None:
     """Refuse nan and infinities in any of the named arrays."""
     for name, array in arrays.items():
-        _require_finite(who, name, array)
+        if not on_device(array):
+            _require_finite(who, name, array)
+        elif not all_finite(array):
+            raise DataError(f"{who}: {name} has values that are {NOT_FINITE}")

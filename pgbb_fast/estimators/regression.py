@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
+from pgbb_fast.devices import on_device
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator
 from pgbb_fast.estimators.design import Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
+from pgbb_fast.kernels.arguments import NO_MAP
 from pgbb_fast.losses import QUANTILE_KERNELS, Loss, huber, smoothed_quantile
 
 __all__ = ["PrivateHuberRegressor", "PrivateQuantileRegressor"]
@@ -80,7 +82,7 @@ class PrivateRegressor(PrivateEstimator):
         Parameters
         ----------
         X : (n, p) array or data frame
-            Finite real features.
+            Finite real features.  Arrays on a GPU (torch, CuPy, DLPack) are read in place, both X and y.
         y : (n,) array
             Finite real response.
         on_step : callable, optional
@@ -108,9 +110,14 @@ class PrivateRegressor(PrivateEstimator):
         require_records(who, n, self.n_blocks)
         loss = self._loss(n, sum(degrees))
 
-        def unit() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        in_place = on_device(array)
+        table_map = design.affine_map(who) if in_place else NO_MAP
+
+        def unit() -> tuple[Any, Any, NDArray[np.float32]]:
             require_finite(who, X=array, y=response)
-            return design.unit_features(array), design.unit_target(response)
+            if in_place:
+                return array, response, table_map
+            return design.unit_features(array), design.unit_target(response), NO_MAP
 
         self._run(
             unit,
@@ -122,6 +129,7 @@ class PrivateRegressor(PrivateEstimator):
             to_natural=design.to_natural(self._scale),
             names=design.theta_names(self._scale),
             on_step=on_step,
+            in_place=in_place,
         )
         return self
 

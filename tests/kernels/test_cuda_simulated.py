@@ -47,7 +47,9 @@ def compact(dtype, packed, ordered, q=1.0, n=201, p=5, K=2, S=7):
     table = rng.integers(low, low + 201, (n, p + 1)).astype(dtype)
     block = np.sort(rng.integers(0, S + 1, n))
     table_map = np.tile(np.array([1 / 90, -100 / 90 if low == 0 else 0], np.float32), (p + 1, 1))
-    x, y = (table, table[:0, 0]) if packed else (np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1]))
+    x, y = table, table[:0, 0]
+    if not packed:
+        x, y = np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1])
     starts = np.searchsorted(block, np.arange(S + 2)).astype(np.int64)
     ids = np.empty(0, np.uint8) if ordered else block.astype(np.uint16)
     records = Records(x, y, ids, starts if ordered else np.empty(0, np.int64), table_map)
@@ -129,9 +131,11 @@ def simulate(path: str) -> None:
         placed = records.place(plain, response=True)
         placed.chunk, placed.source, placed.sizes = None, source, source.sizes
         out["streamed whole"] = api.noisy_gradient(loss, intercept, placed, draws, mechanism, stream)
-        again = [api.noisy_gradient(loss, intercept, placed, draws, mechanism, stream._replace(step=t)) for t in (11, 12)]
-        out["streamed again"] = np.array(again)
+        out["streamed again"] = np.array(
+            [api.noisy_gradient(loss, intercept, placed, draws, mechanism, stream._replace(step=t)) for t in (11, 12)]
+        )
         out["streamed moments"] = api.score_moments(loss, intercept, placed, draws, 0.6)
+        out["finite"] = np.array([found_finite(bad) for bad in (0.0, math.nan, math.inf, -math.inf)])
         # sums leave the 32-bit registers in time: here after 8 terms
         sums.MOST = 8
         from pgbb_fast.kernels.cuda import steps as gpu
@@ -143,6 +147,21 @@ def simulate(path: str) -> None:
     np.savez(path, **out)
 
 
+def found_finite(bad) -> bool:
+    """What the finite kernel says of a table with one such number, by row and by column."""
+    from pgbb_fast.kernels.cuda.finite import THREADS, _find_kernel
+
+    said = []
+    for strides in ((3, 1), (1, 70)):
+        table = np.linspace(-1, 1, 210).astype(np.float32)
+        table[207] = bad
+        found = np.zeros(1, np.int32)
+        _find_kernel()[1, THREADS](table, 70, 3, *strides, found)
+        said.append(found[0] == 0)
+    assert said[0] == said[1]
+    return said[0]
+
+
 def streamed_case():
     """2.3 chunks of the sampler's largest size, a few hits in each."""
     n = 2 * 2**20 + 300_000
@@ -152,7 +171,7 @@ def streamed_case():
     records = Records(x, y, rng.integers(0, 5, n).astype(np.uint8), map=table_map)
     weights = np.zeros((2, 5))
     weights[:, :4] = rng.dirichlet(np.ones(4), 2)
-    draws = Draws(rng.normal(0, 0.5, (2, 3)), weights, np.tile([1.345, 0.0], (2, 1)))
+    draws = Draws(rng.normal(0, 0.5, (2, 3)), weights, np.tile([1.345, 0.1], (2, 1)))
     return "huber_fixed", True, records, draws, Mechanism(1.5, 300_000, 1.0), Stream(rng.integers(0, 2**32, 8), 3)
 
 
@@ -223,6 +242,10 @@ def test_records_streamed_in_chunks_give_the_same_release(simulated):
         check(got, loss, intercept, records, draws, mechanism, stream._replace(step=step))
     want = reference.score_moments(loss, intercept, records, draws, 0.6)
     assert np.abs(simulated["streamed moments"] - want).max() <= len(records.x) * (1 + 64 * 2.0**-53 * GRID)
+
+
+def test_numbers_that_are_not_finite_are_found(simulated):
+    assert simulated["finite"].tolist() == [True, False, False, False]
 
 
 @pytest.mark.parametrize(("name", "q"), [("all", 1.0), ("mask", 0.5)])
