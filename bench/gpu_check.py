@@ -161,7 +161,8 @@ def kernels_section(clock: Clock, copy: float) -> list[str]:
         rate = size * n * q / seconds
         share = f"{rate / copy:.0%}" if q == 1.0 else ""
         lines.append(
-            f"| {n:.0e} | {p} | {K} | {q:g} | {n * q / seconds:.3g} | {rate / 1e9:.0f} | {share} | {' | '.join(peers)} |"
+            f"| {n:.0e} | {p} | {K} | {q:g} | {n * q / seconds:.3g} | {rate / 1e9:.0f} | {share} | "
+            f"{' | '.join(peers)} |"
         )
         print(lines[-1], flush=True)
         del table, block

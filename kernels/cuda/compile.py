@@ -9,6 +9,7 @@ import copy
 import inspect
 import textwrap
 import types
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Any
@@ -37,6 +38,20 @@ def kernel(function: Callable[..., Any]) -> Any:
     if SIMULATED:
         return cuda.jit(function)
     return cuda.jit(function, launch_bounds=(THREADS, BLOCKS_PER_SM), lto=False)
+
+
+class Launch:
+    """A kernel with its grid and stream, ready to be called.  Small grids are meant, so Numba's warning is left out."""
+
+    def __init__(self, made: Any, grid: Any, stream: Any = 0, shared_bytes: int = 0) -> None:
+        self.kernel, self.where, self.ready = made, (grid, THREADS, stream, shared_bytes), None
+        if not SIMULATED:       # the simulator's kernels remember one grid only
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.ready = made[self.where]
+
+    def __call__(self, *arguments: Any) -> None:
+        (self.kernel[self.where] if self.ready is None else self.ready)(*arguments)
 
 
 @cache

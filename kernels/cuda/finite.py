@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from pgbb_fast.kernels.cuda.compile import THREADS, groups_for, kernel
+from pgbb_fast.kernels.cuda.compile import THREADS, Launch, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import F64, I64, at, put
 from pgbb_fast.kernels.cuda.spans import span_of
 from pgbb_fast.kernels.scalar.clip import INFINITY
@@ -36,5 +36,5 @@ def all_finite(array: Any) -> bool:
     by_row, by_column = (*span.strides, 1)[:2]
     found = cuda.to_device(np.zeros(1, dtype=np.int32))
     table = cuda.as_cuda_array(span, sync=False)
-    _find_kernel()[groups_for(-(-rows // THREADS)), THREADS](table, rows, columns, by_row, by_column, found)
+    Launch(_find_kernel(), groups_for(-(-rows // THREADS)))(table, rows, columns, by_row, by_column, found)
     return int(found.copy_to_host()[0]) == 0

@@ -77,7 +77,7 @@ class Kind:
 
 def split(K: int, sums: int, warps: int) -> tuple[int, int]:
     """(draws of a thread, parts): as few blocks of draws as registers allow, of sizes that differ by as little as can
-    be; as many of them in a block of threads as add no more than a fifth in padding and leave a thread's draws alone."""
+    be; as many of them in a block of threads as add at most a fifth in padding and leave a thread's draws alone."""
     fewest = -(-K // max(1, min(MOST_DRAWS, MOST_SUMS // sums)))
     most = -(-K // fewest)
     for parts in (4, 2):

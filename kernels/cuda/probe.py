@@ -117,7 +117,7 @@ def judge(system: System) -> Finding:
         return Finding(False, f"an NVIDIA driver for CUDA {_dotted(driver)} was found, but no GPU")
     name, capability = gpus[0]
     if capability < OLDEST:
-        return Finding(False, f"{name} has compute capability {_dotted(capability)}, and {_dotted(OLDEST)} is the least")
+        return Finding(False, f"{name} has compute capability {_dotted(capability)}; the least is {_dotted(OLDEST)}")
     failed = system.trial()
     if failed is not None:
         reason = f"a test kernel on {name} failed: {failed}"

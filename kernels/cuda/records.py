@@ -13,7 +13,7 @@ import numpy as np
 from numba import cuda
 
 from pgbb_fast.kernels.arguments import Records
-from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, groups_for, kernel
+from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, Launch, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import I64, at, put
 from pgbb_fast.kernels.cuda.spans import on_device, span_of
 
@@ -194,7 +194,7 @@ def _column_by_column(x: Any, y: Any, block: Any, p: int, response: bool) -> Chu
     for start in range(0, n, rows):
         part = np.ascontiguousarray(x[start : start + rows])
         beside = np.ascontiguousarray(y[start : start + rows]) if together else np.zeros(0, x.dtype)
-        _to_columns_kernel()[groups_for(-(-len(part) // THREADS)), THREADS](
+        Launch(_to_columns_kernel(), groups_for(-(-len(part) // THREADS)))(
             cuda.to_device(part.reshape(-1)), cuda.to_device(beside), table, start, len(part), stride, columns
         )
     ids = cuda.to_device(np.ascontiguousarray(block))
@@ -215,9 +215,9 @@ class _Slot:
     """Buffers for one streamed chunk: pinned on the host, and on the device."""
 
     def __init__(self, x: Any, y: Any, block: Any, rows: int) -> None:
-        shapes = [((rows, x.shape[1]), x.dtype), ((rows if len(y) else 0,), y.dtype), ((rows,), block.dtype)]
-        self.pinned = [cuda.pinned_array(shape, dtype) for shape, dtype in shapes]
-        self.device = [cuda.device_array(shape, dtype) for shape, dtype in shapes]
+        sizes = [(rows * x.shape[1], x.dtype), (rows if len(y) else 1, y.dtype), (rows, block.dtype)]
+        self.pinned = [cuda.pinned_array(size, dtype) for size, dtype in sizes]
+        self.device = [cuda.device_array(size, dtype) for size, dtype in sizes]
         self.ready, self.used = cuda.event(), cuda.event()
 
 
@@ -244,11 +244,12 @@ class Streamed:
             slot.used.synchronize()     # the kernels of two chunks ago, hence the copies before them
             for host, pinned, there in zip((self.x, self.y, self.block), slot.pinned, slot.device, strict=True):
                 if len(host):
-                    pinned[:count] = host[start : start + count]
-                    there[:count].copy_to_device(pinned[:count], stream=self.copying)
+                    part = host[start : start + count].reshape(-1)
+                    pinned[: len(part)] = part
+                    there[: len(part)].copy_to_device(pinned[: len(part)], stream=self.copying)
             slot.ready.record(self.copying)
             slot.ready.wait(stream)
-            table = slot.device[0].reshape(-1)
-            y, y_from, y_by_row = (table, self.p, columns) if packed else (slot.device[1], 0, 1)
-            yield Chunk(table, y, slot.device[2], (count, columns, 1, y_from % table.shape[0], y_by_row, start))
+            table = slot.device[0]
+            y, y_from, y_by_row = (table, min(self.p, columns - 1), columns) if packed else (slot.device[1], 0, 1)
+            yield Chunk(table, y, slot.device[2], (count, columns, 1, y_from, y_by_row, start))
             slot.used.record(stream)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import ends, formulas
-from pgbb_fast.kernels.cuda.compile import THREADS, WARPS, expand, groups_for, kernel
+from pgbb_fast.kernels.cuda.compile import THREADS, WARPS, Launch, expand, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import PIECES
 from pgbb_fast.kernels.cuda.plan import Kind, kind_of
 from pgbb_fast.kernels.cuda.records import Placed, place
@@ -94,6 +94,11 @@ class Step:
         self.shift = cuda.device_array(self.padded, np.int64)
         self.partial = cuda.device_array(self.padded * kind.sums(FB) * self.tiles * self.columns, np.int64)
         self.grid = cuda.device_array((K, self.d), np.int64)
+        self.publish = Launch(publish_kernel(loss), self.padded, self.stream)
+        across = self.padded // (kind.draws * kind.parts)
+        made = sums_kernel(kind)
+        self.sums = [Launch(made, (across, groups, self.tiles), self.stream) for groups in self.groups]
+        self.finish = Launch(finish_kernel(), (K, self.d), self.stream)
         self.key = cuda.device_array(8, np.int64)
         self.counter = cuda.device_array(1, np.int64)
 
@@ -105,22 +110,20 @@ class Step:
         the device, unless the records are on the host.
         """
         kind, mechanism = self.kind, self.mechanism
-        publish_kernel(kind.loss)[self.padded, THREADS, self.stream](
-            theta, weights, constants, self.public, self.shift, self.row, self.blocks
-        )
+        self.publish(theta, weights, constants, self.public, self.shift, self.row, self.blocks)
         column = 0
-        run = sums_kernel(kind)
-        for chunk, groups in zip(self.records.chunks(self.stream), self.groups, strict=True):
+        chunks = zip(self.records.chunks(self.stream), self.groups, self.sums, strict=True)
+        for chunk, groups, sums in chunks:
             table, y, block, sizes = chunk.arguments(bool(kind.packed))
             shape = (self.records.features, self.padded, self.blocks, column, self.columns)
-            run[(self.padded // (kind.draws * kind.parts), groups, self.tiles), THREADS, self.stream](
+            sums(
                 table, y, block, self.records.map, sizes, self.public, self.partial, shape,
                 self.scales, self.sampler, self.key, self.counter,
             )  # fmt: skip
             column += groups
         fb = 0 if kind.features else FB
         places = (kind.draws, kind.sums(FB), self.columns, kind.first, self.records.features, fb)
-        finish_kernel()[(self.K, self.d), THREADS, self.stream](
+        self.finish(
             self.partial, self.shift, self.grid, places, mechanism.noise_multiplier if noisy else 0.0,
             self.key, self.counter,
         )  # fmt: skip
