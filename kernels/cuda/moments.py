@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.kernels.cuda import formulas
-from pgbb_fast.kernels.cuda.compile import THREADS, expand, groups_for, kernel, static
+from pgbb_fast.kernels.cuda.compile import THREADS, Launch, expand, groups_for, kernel, static
 from pgbb_fast.kernels.cuda.formulas import moment_factor
 from pgbb_fast.kernels.cuda.instructions import F32, F64, FLOAT64, I64, at, put
 from pgbb_fast.kernels.cuda.plan import Kind
@@ -150,11 +150,11 @@ def score_moments(
     blocks = -(-len(left) // THREADS)
     for chunk, count in zip(placed.chunks(0), groups, strict=True):
         shape = (placed.features, K, draws.weights.shape[1] - 1, at_once, column, columns, len(left))
-        run[(blocks, count), THREADS, 0, at_once * width * 8](
+        Launch(run, (blocks, count), shared_bytes=at_once * width * 8)(
             chunk.table, chunk.y, chunk.block, placed.map, chunk.sizes, theta, pairs, a, b, partial, shape, float(clip)
         )
         column += count
-    _add_up_kernel()[blocks, THREADS](partial, columns, totals)
+    Launch(_add_up_kernel(), blocks)(partial, columns, totals)
     upper: NDArray[np.int64] = np.zeros((width, width), dtype=np.int64)
     upper[left, right] = totals.copy_to_host()
     return upper + np.triu(upper, 1).T

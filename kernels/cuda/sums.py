@@ -2,14 +2,16 @@
 
 One thread takes one record at a time and keeps a block of KB draws of it in registers: their A sums each, the record's
 features, and nothing else.  With more draws, PARTS groups of warps in a block work on the same records with a block of
-draws each, so that records come from the first-level cache and hits are drawn once for all of them.  theta and weights lie in shared memory; all lanes read the same theta (a broadcast) and,
-for fewer than 32 blocks, different weights from different banks.  Sums are integers of 32 bits for at most MOST terms,
-then go through warp shuffles into 64-bit totals of each warp, and at the end into the block's own place of ``partial``:
-no atomics on sums, and the same bits whatever the launch.
+draws each, so that records come from the first-level cache and hits are drawn once for all of them.  theta and weights
+lie in shared memory; all lanes read the same theta (a broadcast) and, for fewer than 32 blocks, different weights from
+different banks.  Sums are integers of 32 bits for at most MOST terms, then go through warp shuffles into 64-bit totals
+of each warp, and at the end into the block's own place of ``partial``: no atomics on sums, and the same bits whatever
+the launch.
 
 Minibatches go through a queue in shared memory, so that every lane has a hit to work on: a block draws a helping of
-hits when fewer than LANES (the threads of a part) wait, and works on LANES of them at a time.  With a mask a thread makes the 16 words of
-16 records; with skips a warp makes 256 gaps of one chunk, adds them up by a scan, and goes on where they end.
+hits when fewer than LANES (the threads of a part) wait, and works on LANES of them at a time.  With a mask a thread
+makes the 16 words of 16 records; with skips a warp makes 256 gaps of one chunk, adds them up by a scan, and goes on
+where they end.  The order in the queue differs from run to run; that of integers doesn't matter.
 
 ``expand`` writes out the loops over registers.  Known when a kernel is made: KB draws, P features (0: any number, in
 blocks of FB that the grid's z counts), V records in each 32-bit word, the loss and the layout.
