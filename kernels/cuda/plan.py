@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from pgbb_fast.kernels.scalar.losses import CONSTANTS
 
-MOST_FEATURES = 32      # up to as many, the number of features is written into the kernel
-MOST_SUMS = 60          # in a thread's registers: 128 hold them, the features and what is on the way
+MOST_FEATURES = 32      # up to as many, the number of features is written into the kernel ...
+SAMPLED_FEATURES = 24   # ... and into that of a minibatch, which needs registers for a cipher block
+MOST_SUMS = 60          # in a thread's registers: 128 hold them, the features and what is on the way ...
+SAMPLED_SUMS = 48       # ... and, for a minibatch, a cipher block
 MOST_DRAWS = 10         # of a kernel
 MOST_WEIGHTS = 4_096    # that a block of threads keeps in shared memory; more are read through the cache
 LOCATION = frozenset({"mean", "exponential_mean"})
@@ -75,10 +77,10 @@ class Kind:
         return "_".join(filter(None, (self.loss, sizes, flags, self.packed)))
 
 
-def split(K: int, sums: int, warps: int) -> tuple[int, int]:
+def split(K: int, sums: int, room: int, warps: int) -> tuple[int, int]:
     """(draws of a thread, parts): as few blocks of draws as registers allow, of sizes that differ by as little as can
     be; as many of them in a block of threads as add at most a fifth in padding and leave a thread's draws alone."""
-    fewest = -(-K // max(1, min(MOST_DRAWS, MOST_SUMS // sums)))
+    fewest = -(-K // max(1, min(MOST_DRAWS, room // sums)))
     most = -(-K // fewest)
     for parts in (4, 2):
         blocks = fewest + -fewest % parts
@@ -93,10 +95,10 @@ def kind_of(
     S: int, sampled: bool, mapped: bool, packed: str, block: int, warps: int,
 ) -> Kind:  # fmt: skip
     """The kernel for ``p`` features and ``K`` draws over ``S`` blocks; ``block`` features at once where p is large."""
-    features = p if p <= MOST_FEATURES else 0
+    features = p if p <= (SAMPLED_FEATURES if sampled else MOST_FEATURES) else 0
     packed = packed if features and not sampled else ""
     one = Kind(loss, intercept, features, 1, sampled, mapped, 0, packed)
-    draws, parts = split(K, one.sums(block), warps)
+    draws, parts = split(K, one.sums(block), SAMPLED_SUMS if sampled else MOST_SUMS, warps)
     padded = -(-(S + 1) // 8) * 8
     blocks = padded if draws * parts * padded <= MOST_WEIGHTS else 0
     return Kind(loss, intercept, features, draws, sampled, mapped, blocks, packed, parts)
