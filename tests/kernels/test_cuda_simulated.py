@@ -109,8 +109,24 @@ def moment_case(name):
     return loss, intercept, records, draws, 0.6
 
 
+def _shared_array(self, shape, dtype, alignment=None):
+    """The simulator's shared arrays, one for each line of code.  Its own look-up isn't atomic, so that now and then a
+    thread gets an array of its own; and it reads the source of every frame."""
+    from numba.cuda import types
+    from numba.cuda.np import numpy_support
+
+    frame = sys._getframe(1)
+    kind = numpy_support.as_dtype(dtype) if isinstance(dtype, types.Type) else np.dtype(dtype)
+    if shape == 0:
+        return np.frombuffer(self._dynshared.data, dtype=kind, count=self._dynshared_size // kind.itemsize)
+    return self._allocations.setdefault((frame.f_code.co_filename, frame.f_lineno), np.empty(shape, kind))
+
+
 def simulate(path: str) -> None:
     """Run everything on the simulator and write the numbers."""
+    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+
+    FakeCUDAShared.array = _shared_array
     sys.setswitchinterval(2e-4)     # block threads are Python threads that wait for one another
     from pgbb_fast.kernels.cuda import api, compile, records, sums
 
