@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.devices import on_device
-from pgbb_fast.errors import DomainError
+from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator
 from pgbb_fast.estimators.design import Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
@@ -111,6 +111,8 @@ class PrivateRegressor(PrivateEstimator):
         loss = self._loss(n, sum(degrees))
 
         in_place = on_device(array)
+        if on_device(response) != in_place:
+            raise DataError(f"{who}: of X and y one is on a GPU and the other on the host; pass both from one place")
         table_map = design.affine_map(who) if in_place else NO_MAP
 
         def unit() -> tuple[Any, Any, NDArray[np.float32]]:

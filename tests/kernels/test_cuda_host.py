@@ -231,6 +231,8 @@ def test_arrays_on_a_gpu_need_one_and_a_design_that_is_affine(monkeypatch):
     x, y = OnDevice(np.zeros((300, 2), np.float32)), OnDevice(np.zeros(300, np.float32))
     with pytest.raises(DeviceError, match="X is on a GPU, but kernels would run on the CPU: no GPU here"):
         PrivateQuantileRegressor(**settings).fit(x, y)
+    with pytest.raises(DataError, match="one is on a GPU and the other on the host"):
+        PrivateQuantileRegressor(**settings).fit(x, np.zeros(300))
     for changed in ({"degrees": {"x1": 2}}, {"fit_intercept": False}):
         with pytest.raises(DomainError, match="arrays on a GPU need fit_intercept=True and no degrees above 1"):
             PrivateQuantileRegressor(**settings, **changed).fit(x, y)
