@@ -31,6 +31,7 @@ def _neighbour(name: str):
 
 
 steps = _neighbour("test_steps")
+VECTORS = _neighbour("test_random").VECTORS     # of RFC 8439
 LOSSES = steps.REGRESSION + steps.LOCATION
 
 
@@ -131,7 +132,9 @@ def simulate(path: str) -> None:
     from pgbb_fast.kernels.cuda import api, compile, records, sums
 
     assert compile.SIMULATED
-    out = {}
+    from pgbb_fast.kernels.cuda.formulas import random_words
+
+    out = {"words": np.array([random_words(*map(int, key), *counter) for key, counter, _ in VECTORS])}
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         for name, (loss, intercept, placed, draws, mechanism, stream) in cases().items():
             out[f"noisy {name}"] = api.noisy_gradient(loss, intercept, placed, draws, mechanism, stream)
@@ -201,6 +204,11 @@ def simulated(tmp_path_factory):
     assert done.returncode == 0, done.stderr[-3_000:]
     with np.load(path) as numbers:
         return dict(numbers)
+
+
+def test_the_cipher_of_the_kernels_matches_the_rfc(simulated):
+    wanted = [[int(word, 16) for word in words.split()] for _, _, words in VECTORS]
+    assert simulated["words"].tolist() == wanted
 
 
 @pytest.mark.parametrize("name", list(cases()))
