@@ -25,6 +25,10 @@ class BudgetError(PrivacyError):
     """A release would exceed the declared budget."""
 
 
+class DeviceError(PgbbError):
+    """The device asked for can't be used here; nothing was computed and nothing spent."""
+
+
 class NotFittedError(PgbbError, AttributeError):
     """A result was asked for before ``fit``."""
 

@@ -103,7 +103,7 @@ def explore(
     )
     design: tuple[Slope, ...] = ()
     if problem.design_bound is not None:
-        moment, error = release_design(problem, keys)
+        moment, error = release_design(problem, keys, len(box) - problem.loss.has_scale)
         design = (Slope(moment, np.eye(len(moment)), error**2),)
     statistics = ReleaseStatistics(L, segments, middle, S, design)
     searching = max(1, round(chosen.search * T))

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 QUANTILE_KERNELS = ("gaussian", "logistic")
+LOCATION = frozenset({"mean", "exponential_mean"})  # kernels of losses without a response
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class Loss:
     def is_quantile(self) -> bool:
         """Whether the rules are quantile levels."""
         return self.kernel in {f"quantile_{kernel}" for kernel in QUANTILE_KERNELS}
+
+    @property
+    def regression(self) -> bool:
+        """Whether a record has a response."""
+        return self.kernel not in LOCATION
 
     def rule_probabilities(self) -> NDArray[np.float64]:
         """P_tau over the rules: of quantile levels proportional to 1 / (tau (1 - tau)) (method.md section 5), else the

@@ -12,12 +12,14 @@ import math
 import secrets
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast.devices import Kind, kernels
 from pgbb_fast.kernels import cpu, reference
-from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.arguments import Draws, Mechanism, Stream
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.losses import Loss
 
@@ -62,6 +64,7 @@ class Problem:
 
     Attributes
     ----------
+    records : Records, or what ``devices.place`` made of them
     gamma : float
         Dirichlet concentration per block.
     clip : float
@@ -74,9 +77,11 @@ class Problem:
         Noise multiplier of each moment: standard deviation over half the sensitivity; None: no such release.
     design_bound : float, optional
         B_x, bound of |(1, x')|; None: the features' second moment is not released.
+    device : {"cpu", "cuda"}
+        Where the kernels run; ``records`` are there already.
     """
 
-    records: Records
+    records: Any
     loss: Loss
     intercept: bool
     n_blocks: int
@@ -89,6 +94,7 @@ class Problem:
     steps: int
     moment_multiplier: float | None = None
     design_bound: float | None = None
+    device: Kind = "cpu"
 
     def __repr__(self) -> str:
         return f"Problem(loss={self.loss.kernel!r}, records=...)"
@@ -140,13 +146,19 @@ def release_step(
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     stream = Stream(keys.secret, step)
     if loss.slope is None:
-        grid = cpu.noisy_gradient(loss.kernel, problem.intercept, problem.records, draws, mechanism, stream)
+        grid = _kernels(problem).noisy_gradient(
+            loss.kernel, problem.intercept, problem.records, draws, mechanism, stream
+        )
     else:
         own = partial(loss.own_gradient, intercept=problem.intercept)
         grid = reference.gradient_step(own, problem.records, draws, mechanism, stream)
         grid = grid + reference.noise(theta.shape, mechanism, stream)
     gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
     return np.asarray(gradient + _public_part(problem, theta))
+
+
+def _kernels(problem: Problem) -> Any:
+    return cpu if problem.device == "cpu" else kernels(problem.device)
 
 
 def _public_part(problem: Problem, theta: Array) -> Array:
@@ -179,7 +191,8 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
     if loss.slope is None:
-        grid = cpu.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
+        run = _kernels(problem)
+        grid = run.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
     else:
 
         def own(_: int, at: Array, x: Array, y: Array) -> Array:
@@ -192,23 +205,23 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     return moment - np.outer(centre, centre), np.full((L, L), sigma)
 
 
-def release_design(problem: Problem, keys: Keys) -> tuple[Array, float]:
-    """The second moment of the features, E[x x'] with the intercept's 1 among them, (m, m).
+def release_design(problem: Problem, keys: Keys, size: int) -> tuple[Array, float]:
+    """The second moment of the features, E[x x'] with the intercept's 1 among them: (size, size).
 
     Sensitivity and noise as in :func:`release_moment`, with v = (1, x') and |v| <= ``design_bound``, clipped there.
 
     Returns
     -------
-    moment : (m, m) array
+    moment : (size, size) array
         Over the n' participating records; not projected to be positive semidefinite.
     noise : float
         Standard deviation of the noise of a diagonal entry.
     """
     if problem.moment_multiplier is None or problem.design_bound is None:
         raise ValueError("release_design: this problem has no budget for the features' moment")
-    m = problem.records.x.shape[1] + problem.intercept
-    draws = Draws(np.zeros((1, m)), np.zeros((1, problem.n_blocks + 1)), np.zeros((1, 2)))
-    grid = cpu.score_moments("linear", problem.intercept, problem.records, draws, problem.design_bound)
+    draws = Draws(np.zeros((1, size)), np.zeros((1, problem.n_blocks + 1)), np.zeros((1, 2)))
+    run = _kernels(problem)
+    grid = run.score_moments("linear", problem.intercept, problem.records, draws, problem.design_bound)
     return _noisy_moment(grid, problem, keys, problem.steps + 1, problem.design_bound**2)
 
 

@@ -164,7 +164,7 @@ def test_moment_noise_has_the_stated_variance():
 def test_the_features_moment_is_that_of_the_records_that_take_part():
     """Without noise: exact to the grid, half a unit of 2^-32 (and the safety 2^-20) for each record."""
     case = problem(605, moment_multiplier=0.0, design_bound=math.sqrt(3.0), block_size=100)
-    moment, noise = release_design(case, Keys.fresh(0))
+    moment, noise = release_design(case, Keys.fresh(0), 3)
     part = case.records.block < S
     v = np.column_stack([np.ones(605), case.records.x.astype(np.float64)])[part]
     assert part.sum() == 600
@@ -179,10 +179,10 @@ def test_the_features_moment_has_noise_of_its_own():
     settings = {"design_bound": math.sqrt(3.0), "loss": loss}
     quiet, noisy = problem(60, moment_multiplier=0.0, **settings), problem(60, moment_multiplier=2.5, **settings)
     theta = np.zeros((1, 3))
-    base = release_design(quiet, Keys.fresh(0))[0], release_moment(quiet, Keys.fresh(0), theta)[0]
+    base = release_design(quiet, Keys.fresh(0), 3)[0], release_moment(quiet, Keys.fresh(0), theta)[0]
     total, product, count = 0.0, 0.0, 0
     for seed in range(200):
-        moment, sd = release_design(noisy, Keys.fresh(seed))
+        moment, sd = release_design(noisy, Keys.fresh(seed), 3)
         scores, scores_sd = release_moment(noisy, Keys.fresh(seed), theta)
         error = (moment - base[0]) / sd
         total += float((error**2).sum())

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.blocks import MIN_BLOCKS, block_size, gamma_star, partition
-from pgbb_fast.errors import DomainError, NotFittedError
+from pgbb_fast.devices import DEVICES, Device, place, resolve
+from pgbb_fast.errors import DeviceError, DomainError, NotFittedError
 from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior
 from pgbb_fast.exploration import Exploration, number_of_segments
 from pgbb_fast.kernels.arguments import Records
@@ -58,6 +59,8 @@ class PrivateEstimator:
         of the posterior.  By default 0.05, and 0 for a network trained on the noisy gradients, which can't use it.
     training : Exploration or Optimiser, optional
         How the steps are used; sees releases only.
+    device : {"auto", "cpu", "cuda"}
+        Where the record kernels run; "auto" takes an NVIDIA GPU where one can be used.  The releases are the same.
     seed : int, optional
         For tests and audits only: the seed decides the noise, so whoever knows it can undo it.  By default the
         operating system's entropy.
@@ -68,6 +71,8 @@ class PrivateEstimator:
         Draws, means, intervals, summary; save and load.
     privacy_ : PrivacyReport
         What was spent, on what, under which adjacency.
+    device_ : Device
+        Where the kernels of the last fit ran, and which GPU, or why the CPU.
     """
 
     _who: ClassVar[str] = "PrivateEstimator"
@@ -85,6 +90,7 @@ class PrivateEstimator:
         draws_per_step: int | None = None,
         moment_share: float | None = None,
         training: Exploration | Any = None,
+        device: str = "auto",
         seed: int | None = None,
     ) -> None:
         who = self._who
@@ -105,8 +111,10 @@ class PrivateEstimator:
         if not 0.0 <= self.moment_share <= 0.5 or (self.moment_share > 0.0 and not self._explores):
             raise DomainError(f"{who}: moment_share must lie in [0, 0.5], and be 0 with an Optimiser as training")
         self.training = training
+        self.device = check.one_of(who, "device", device, DEVICES)
         self.seed = None if seed is None else check.integer(who, "seed", seed, 0)
         self._posterior: Posterior | None = None
+        self.device_: Device | None = None
 
     def __repr__(self) -> str:
         fitted = "fitted" if self._posterior is not None else "not fitted"
@@ -184,8 +192,14 @@ class PrivateEstimator:
         names: tuple[str, ...],
         on_step: OnStep | None,
         design_bound: float | None = None,
+        in_place: bool = False,
     ) -> None:
         """Calibrate, partition, release; everything public first, then ``unit()`` checks and maps the records."""
+        if self._slow and self.device == "cuda":
+            raise DeviceError(f"{self._who}: device must be 'cpu' or 'auto': a slope of your own runs on the CPU")
+        device = resolve(self._who, "cpu" if self._slow else self.device)
+        if in_place and device.kind == "cpu":
+            raise DeviceError(f"{self._who}: X is on a GPU, but kernels would run on the CPU: {device.sentence}")
         report = self.plan(n)
         mechanism = report.mechanism
         if self._explores:  # refuses too short a run
@@ -202,7 +216,7 @@ class PrivateEstimator:
         block = partition(n, self.n_blocks, np.random.default_rng(keys.partition))
         x, y, table = unit()
         problem = Problem(
-            records=Records(x, y, block, map=table),
+            records=place(device.kind, Records(x, y, block, map=table), loss.regression),
             loss=loss,
             intercept=intercept,
             n_blocks=self.n_blocks,
@@ -215,8 +229,9 @@ class PrivateEstimator:
             steps=self.steps,
             moment_multiplier=None if report.moment is None else report.moment.noise_multiplier,
             design_bound=None if report.moment is None else design_bound,
+            device=device.kind,
         )
-        self._posterior = None
+        self._posterior, self.device_ = None, device
         self._posterior = fit_posterior(
             self.posterior,
             problem,

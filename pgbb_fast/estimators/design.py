@@ -139,6 +139,19 @@ class Design:
                 place += degree
         return out
 
+    def affine_map(self, who: str) -> NDArray[np.float32]:
+        """The map of each column and of y as ``Records.map``, for records that are left where they are: (p + 1, 2).
+
+        Clipping to [-1, 1] afterwards is clipping to the bounds, because they are mapped to -1 and 1.
+        """
+        if max(self.degrees) > 1 or not self.intercept:
+            raise DomainError(
+                f"{who}: arrays on a GPU need fit_intercept=True and no degrees above 1; pass host arrays instead"
+            )
+        (centre, radius), (y_centre, y_radius) = self.x_map, self.y_map
+        slope = 1.0 / np.append(radius, y_radius)
+        return np.column_stack([slope, -np.append(centre, y_centre) * slope]).astype(np.float32)
+
     def unit_target(self, y: NDArray[Any]) -> NDArray[np.float32]:
         """y clipped to its bounds and mapped to [-1, 1]: (n,) float32; without bounds, the nearer of 0 and 1."""
         if self.y_bounds is None:

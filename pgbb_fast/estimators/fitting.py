@@ -81,7 +81,12 @@ def _generator(
         raise DomainError(f"fit: training of the generator is an Exploration or an Optimiser, got {training!r}")
     if isinstance(training, Optimiser):
         generator = Generator(problem.n_blocks, box, rules=_known(problem), seed=keys.network, **TRAINED)
-        train(problem, generator, keys, training, on_step)
+        if problem.device == "cuda":
+            from pgbb_fast.device_training import train_on_device
+
+            train_on_device(problem, generator, keys, training, on_step)
+        else:
+            train(problem, generator, keys, training, on_step)
     else:
         generator = Generator(
             problem.n_blocks, box, rules=_known(problem), input_scale=DISTILLED_SCALE, seed=keys.network

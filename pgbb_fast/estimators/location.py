@@ -8,7 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from pgbb_fast import validation as check
-from pgbb_fast.errors import DomainError
+from pgbb_fast.devices import on_device
+from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
 from pgbb_fast.estimators.design import CHUNK, Bounds, pairs, unit_map
 from pgbb_fast.estimators.records import feature_names, features, in_place, require_finite, require_records
@@ -84,6 +85,9 @@ class PrivateMean(PrivateEstimator):
         else:
             centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
             clip = self.clip or np.sqrt(d)
+
+        if on_device(array):
+            raise DataError(f"{who}: X is on a GPU; means take host arrays")
 
         def unit() -> Unit:
             require_finite(who, X=array)

@@ -13,15 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast.devices import all_finite, on_device
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.kernels.arguments import BFLOAT16
 
 CHUNK = 1 << 20
 IN_PLACE = (np.float64, np.float32, np.float16, BFLOAT16, np.int8, np.int16, np.int32, np.uint8, np.uint16)
+NOT_FINITE = (
+    "nan or infinite, which are no records; drop or impute them by a rule that doesn't depend on other records. "
+    "Nothing was computed and nothing spent"
+)
 
 
 def _real_array(who: str, name: str, values: Any, ndim: int) -> NDArray[Any]:
-    """``values`` as a real array of ``ndim`` dimensions, without a copy where possible."""
+    """``values`` as a real array of ``ndim`` dimensions, without a copy where possible; on a GPU, left there."""
+    if on_device(values):
+        if len(values.shape) != ndim:
+            raise DataError(f"{who}: {name} must have {ndim} dimension(s), got {len(values.shape)}")
+        return values  # type: ignore[no-any-return]
     array = _bfloat16(values)
     if array is None:
         array = np.asarray(values)
@@ -62,10 +71,7 @@ def _require_finite(who: str, name: str, array: NDArray[Any]) -> None:
         part = array[start : start + CHUNK]
         finite = (part.view(np.uint16) & 0x7F80) != 0x7F80 if part.dtype == BFLOAT16 else np.isfinite(part)
         if not finite.all():
-            raise DataError(
-                f"{who}: {name} has values that are nan or infinite, which are no records; drop or impute them by a "
-                "rule that doesn't depend on other records. Nothing was computed and nothing spent"
-            )
+            raise DataError(f"{who}: {name} has values that are {NOT_FINITE}")
 
 
 def feature_names(who: str, X: Any, names: Sequence[str] | None, p: int) -> tuple[str, ...]:
@@ -115,4 +121,7 @@ def in_place(array: NDArray[Any]) -> NDArray[Any] | None:
 def require_finite(who: str, **arrays: NDArray[Any]) -> None:
     """Refuse nan and infinities in any of the named arrays."""
     for name, array in arrays.items():
-        _require_finite(who, name, array)
+        if not on_device(array):
+            _require_finite(who, name, array)
+        elif not all_finite(array):
+            raise DataError(f"{who}: {name} has values that are {NOT_FINITE}")

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
-from pgbb_fast.errors import DomainError
+from pgbb_fast.devices import on_device
+from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
 from pgbb_fast.estimators.design import DEFAULT_REACH, Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
@@ -131,7 +132,8 @@ class PrivateRegressor(PrivateEstimator):
             Finite real features.  Read where they are, without a copy, when the type is float64, float32, float16,
             bfloat16, bool or an integer of up to 16 bits or int32, the same for all columns; rows or columns lie
             together in memory; and no feature has a degree above 1 (``Design.unit_records`` has the rest).  Otherwise
-            ``fit`` makes a copy of p float32 numbers a record.
+            ``fit`` makes a copy of p float32 numbers a record.  Arrays on a GPU (torch, CuPy, DLPack) are read in
+            place, both X and y.
         y : (n,) array
             Finite real response, likewise.
         on_step : callable, optional
@@ -160,9 +162,16 @@ class PrivateRegressor(PrivateEstimator):
         linear = box[: len(box) - self._scale]
         loss = self._loss(n, sum(degrees), 1.0 + float(np.abs(linear).max(axis=1).sum()))
 
+        in_place = on_device(array)
+        if on_device(response) != in_place:
+            raise DataError(f"{who}: of X and y one is on a GPU and the other on the host; pass both from one place")
+        if in_place and (self._classes or self._slow):
+            raise DataError(f"{who}: X and y are on a GPU; this estimator takes host arrays")
+        table_map = design.affine_map(who) if in_place else NO_MAP
+
         def unit() -> Unit:
             require_finite(who, X=array, y=response)
-            return self._unit_records(design, array, response)
+            return (array, response, table_map) if in_place else self._unit_records(design, array, response)
 
         self._run(
             unit,
@@ -175,6 +184,7 @@ class PrivateRegressor(PrivateEstimator):
             names=design.theta_names(self._scale),
             on_step=on_step,
             design_bound=design.feature_bound if self._moments == 2 else None,
+            in_place=in_place,
         )
         return self
 

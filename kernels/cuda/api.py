@@ -1,0 +1,6 @@
+"""The kernels as the CPU's: same names, same contracts, arrays on the host in and out."""
+
+from pgbb_fast.kernels.cuda.moments import score_moments
+from pgbb_fast.kernels.cuda.steps import gradient_sums, noisy_gradient
+
+__all__ = ["gradient_sums", "noisy_gradient", "score_moments"]

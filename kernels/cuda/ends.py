@@ -1,0 +1,98 @@
+"""What comes before and after the sums of a step: public inputs rounded for the kernel, and the second pass with noise.
+
+The second pass adds the blocks' partial sums, one block of threads for each coordinate of the release; integers, so
+the order doesn't matter and the bits are the same in every run.
+"""
+
+from typing import Any
+
+from numba import cuda
+
+from pgbb_fast.kernels.cuda.compile import THREADS, WARPS
+from pgbb_fast.kernels.cuda.formulas import grid_weight, normal_pair, random_words, weight_exponent
+from pgbb_fast.kernels.cuda.instructions import F32, I32, I64, INT32, INT64, U32, at, deposit, put
+from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT
+from pgbb_fast.kernels.scalar.random import NORMALS, PURPOSE_NOISE
+
+constants: Any = None   # bound for each loss
+
+
+def _publish(theta: Any, weights: Any, pairs: Any, public: Any, shift: Any, row: Any, stride: Any) -> None:
+    """Draw k = blockIdx.x in single precision: theta and three constants from public[row k] on, weights on the draw's
+    grid after all draws' rows, ``stride`` of them for a draw.  What is beyond K or S (padding) has weights of zero."""
+    me, k, padded = I64(cuda.threadIdx.x), I64(cuda.blockIdx.x), I64(cuda.gridDim.x)
+    K, d, blocks = I64(theta.shape[0]), I64(theta.shape[1]), I64(weights.shape[1])
+    source = min(k, K - 1)
+    least = cuda.shared.array(1, INT32)
+    if me == 0:
+        put(least, I64(0), I32(MOST_EXPONENT))
+    cuda.syncthreads()
+    for s in range(me, blocks, THREADS):
+        u = weights[source, s]
+        if u > 0.0:
+            cuda.atomic.min(least, 0, I32(weight_exponent(u)))
+    cuda.syncthreads()
+    exponent = I64(at(least, I64(0)))
+    for s in range(me, stride, THREADS):
+        u = grid_weight(weights[source, s], exponent) if k < K and s < blocks else 0.0
+        put(public, padded * row + k * stride + s, F32(u))
+    for j in range(me, d, THREADS):
+        put(public, k * row + j, F32(theta[source, j]))
+    if me == 0:
+        put(shift, k, MOST_EXPONENT - exponent)
+        a, b, c = constants(theta[source, d - 1], pairs[source, 0], pairs[source, 1])
+        put(public, k * row + d, F32(a))
+        put(public, k * row + d + 1, F32(b))
+        put(public, k * row + d + 2, F32(c))
+
+
+def finish(partial: Any, shift: Any, grid: Any, places: Any, multiplier: Any, key: Any, counter: Any) -> None:
+    """grid[k, j] = the sum of all partial sums, shifted to units of 2^-32, plus the perturbation.
+
+    ``places`` is (KB, A, columns, first, features, FB): where the sums of a coordinate are.  With FB > 0, features
+    come in blocks of FB and ``first`` says whether an intercept is before them.
+    """
+    me, k, j = I64(cuda.threadIdx.x), I64(cuda.blockIdx.x), I64(cuda.blockIdx.y)
+    draws, slots, columns, first, features, fb = places
+    tiles, tile, slot = I64(1), I64(0), j
+    if fb > 0:
+        tiles = (features + fb - 1) // fb
+        if j >= first + features:
+            slot = slots - 1
+        elif j >= first:
+            tile = (j - first) // fb
+            slot = first + (j - first) % fb
+    value = (((k // draws) * tiles + tile) * draws + k % draws) * slots + slot
+    totals = cuda.shared.array(WARPS, INT64)
+    if me < WARPS:
+        put(totals, me, I64(0))
+    cuda.syncthreads()
+    mine = I64(0)
+    for c in range(me, columns, THREADS):
+        mine += at(partial, value * columns + c)
+    deposit(totals, me >> 5, mine)
+    cuda.syncthreads()
+    if me == 0:
+        whole = I64(0)
+        for i in range(WARPS):
+            whole += at(totals, I64(i))
+        whole = whole << at(shift, k)
+        if multiplier > 0.0:
+            place = k * I64(grid.shape[1]) + j
+            index = place // NORMALS
+            words = random_words(
+                U32(at(key, I64(0))), U32(at(key, I64(1))), U32(at(key, I64(2))), U32(at(key, I64(3))),
+                U32(at(key, I64(4))), U32(at(key, I64(5))), U32(at(key, I64(6))), U32(at(key, I64(7))),
+                U32(index & 0xFFFFFFFF), U32(index >> 32), U32(at(counter, I64(0))), U32(PURPOSE_NOISE),
+            )  # fmt: skip
+            pair = place % NORMALS // 2
+            if pair == 0:
+                five = (I64(words[0]), I64(words[1]), I64(words[2]), I64(words[3]), I64(words[4]))
+            elif pair == 1:
+                five = (I64(words[5]), I64(words[6]), I64(words[7]), I64(words[8]), I64(words[9]))
+            else:
+                five = (I64(words[10]), I64(words[11]), I64(words[12]), I64(words[13]), I64(words[14]))
+            a, b = normal_pair(five, 0)
+            sigma = multiplier * GRID
+            whole += I64(round(sigma * (a if place % 2 == 0 else b)))
+        grid[k, j] = whole

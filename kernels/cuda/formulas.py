@@ -1,0 +1,59 @@
+"""The scalar formulas, compiled for the GPU: what ``cpu.formulas`` is for the CPU.
+
+Slopes of a training step in single precision; random bits, sampling and the moment in double precision and words.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from pgbb_fast.kernels.cpu.compile import single, specialise
+from pgbb_fast.kernels.cuda.compile import SIMULATED, device
+from pgbb_fast.kernels.cuda.instructions import add32, fma, rotate_left, xor32
+from pgbb_fast.kernels.scalar import arithmetic, clip, losses, moments, random, sampling, smooth
+
+clip_factor = device(single(clip.clip_factor))
+grid_weight = device(clip.grid_weight)
+weight_exponent = device(clip.weight_exponent)
+moment_factor = device(moments.moment_factor)
+
+_SIGMA: dict[str, Any] = {name: np.uint32(getattr(random, name)) for name in ("SIGMA0", "SIGMA1", "SIGMA2", "SIGMA3")}
+if SIMULATED:
+    _SIGMA = {name: int(value) for name, value in _SIGMA.items()}
+quarter_round = device(specialise(random.quarter_round, "cuda", add32=add32, xor32=xor32, rotate_left=rotate_left))
+double_round = device(specialise(random.double_round, "cuda", quarter_round=quarter_round))
+random_words = device(specialise(random.random_words, "cuda", double_round=double_round, add32=add32, **_SIGMA))
+uniform96 = device(random.uniform96)
+normal_pair = device(specialise(random.normal_pair, "cuda", uniform96=uniform96))
+
+uniform64 = device(sampling.uniform64)
+tail_log = device(specialise(sampling.tail_log, "cuda", fma=fma))
+gap = device(specialise(sampling.gap, "cuda", tail_log=tail_log))
+
+within = device(single(smooth.within))
+squash = device(single(smooth.squash, fma=fma))
+half_normal = device(single(smooth.half_normal, fma=fma, within=within, squash=squash))
+half_logistic = device(single(smooth.half_logistic, fma=fma, within=within, squash=squash))
+_PARTS = {"fma": fma, "within": within, "half_normal": half_normal, "half_logistic": half_logistic}
+_EXACT = {
+    "fma": device(arithmetic.fma),
+    "within": device(smooth.within),
+    "half_normal": device(smooth.half_normal_exact),
+    "half_logistic": device(smooth.half_logistic_exact),
+}
+_REGRESSION = (
+    losses.quantile_gaussian,
+    losses.quantile_logistic,
+    losses.huber_concomitant,
+    losses.huber_fixed,
+    losses.logistic,
+    losses.expectile,
+    losses.linear,
+)
+_LOCATION = (losses.mean, losses.exponential_mean)
+SINGLE_SLOPES = {f.__name__: device(single(f, **_PARTS)) for f in _REGRESSION}
+LOCATION_SLOPES = {f.__name__: device(single(f)) for f in _LOCATION}
+DOUBLE_SLOPES = {f.__name__: device(specialise(f, "double", **_EXACT)) for f in _REGRESSION}
+DOUBLE_LOCATION_SLOPES = {f.__name__: device(f) for f in _LOCATION}
+CONSTANTS = {name: device(constants) for name, constants in losses.CONSTANTS.items()}
+WITH_SCALE = frozenset({"huber_concomitant"})

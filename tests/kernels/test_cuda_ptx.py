@@ -1,0 +1,65 @@
+"""Kernels for NVIDIA GPUs compile without one, assemble without spills, and use the arithmetic that the proofs need."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgbb_fast.kernels.cuda.plan import kind_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _bench():
+    spec = importlib.util.spec_from_file_location("cuda_ptx", ROOT / "bench" / "cuda_ptx.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["cuda_ptx"] = module    # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+ptx = _bench()
+# a sample of the table, every loss and every kind of kernel; all of it takes minutes (python -m bench.cuda_ptx)
+SAMPLE = [
+    ("quantile_gaussian", 4, 1, False, (9, 0)),
+    ("huber_concomitant", 10, 10, False, (10, 0)),
+    ("huber_concomitant", 10, 10, True, (8, 0)),
+    ("logistic", 40, 10, True, (9, 0)),
+    ("mean", 10, 10, False, (8, 0)),
+]
+
+
+def kind(loss, p, K, sampled):
+    return kind_of(loss, True, p, K, S=20, sampled=sampled, mapped=False, packed="", block=8, warps=4)
+
+
+@pytest.mark.parametrize(("loss", "p", "K", "sampled", "cc"), SAMPLE)
+def test_fused_kernels_assemble_without_spills(loss, p, K, sampled, cc):
+    made = kind(loss, p, K, sampled)
+    result = ptx.assemble(ptx.steps.sums_kernel(made), ptx.sums_signature(made), cc)
+    assert result.fits, (result.registers, result.spilled)
+    assert result.stack == 0                                # no array was left in local memory
+    assert ".local" not in result.ptx
+    assert not re.search(r"\.approx|\.ftz|\bfma\.rn\.ftz", result.ptx)      # IEEE arithmetic, nans and subnormals kept
+    assert "cvt.rzi.s32.f32" in result.ptx                  # toward zero
+    assert not re.search(r"\b(atom|red)\.\w*\.?(global|shared)?\.?add\.f", result.ptx)      # no float atomics
+    if not sampled:
+        assert "shfl.sync" in result.ptx
+        assert "bar.sync" in result.ptx
+
+
+@pytest.mark.parametrize("cc", ptx.ARCHITECTURES)
+def test_small_kernels_assemble_without_spills(cc):
+    for name, kernel, signature in ptx.kernels():
+        if name in ("publish_quantile_gaussian", "finish", "to_columns", "add_up", "moments_huber_concomitant"):
+            assert ptx.assemble(kernel, signature, cc).fits, name
+
+
+def test_the_committed_table_has_every_kernel_and_all_of_them_fit():
+    rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", ptx.TABLE.read_text(), re.MULTILINE)
+    assert [row[0] for row in rows] == [name for name, _, _ in ptx.kernels()]
+    for name, *registers, spilled in rows:
+        assert max(map(int, registers)) <= ptx.MOST_REGISTERS, name
+        assert int(spilled) == 0, name

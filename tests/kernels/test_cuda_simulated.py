@@ -1,0 +1,282 @@
+"""Every CUDA kernel on the simulator: the reference within its derived tolerance, and the CPU kernels' bits.
+
+The simulator has to be chosen before numba-cuda is imported: this file is run once as a script, in a process of its
+own, which writes every case's numbers; the tests compare them.
+"""
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pgbb_fast.kernels import reference
+from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+
+HERE = Path(__file__).resolve()
+GRID = 2**32
+RATES = (1.0, 0.3, 0.02)     # everything, a mask, skips
+
+
+def _neighbour(name: str):
+    """The test module ``name`` of this folder."""
+    spec = importlib.util.spec_from_file_location(name, HERE.with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+steps = _neighbour("test_steps")
+VECTORS = _neighbour("test_random").VECTORS     # of RFC 8439
+LOSSES = steps.REGRESSION + steps.LOCATION
+
+
+def case(loss, n, p, K, S, q, intercept=True, clip=0.7, noise=1.5):
+    """(loss, intercept, records, draws, mechanism, stream)."""
+    records, draws, stream, _ = steps.problem(loss, n, p, K, S, intercept)
+    return loss, intercept, records, draws, Mechanism(clip, math.floor(q * GRID), noise), stream
+
+
+def compact(dtype, packed, ordered, q=1.0, n=201, p=5, K=2, S=7):
+    """Integers under a public map, the response beside or packed, block ids or block order."""
+    rng = np.random.default_rng([5, n])
+    low = 0 if np.dtype(dtype).kind == "u" else -100
+    table = rng.integers(low, low + 201, (n, p + 1)).astype(dtype)
+    block = np.sort(rng.integers(0, S + 1, n))
+    table_map = np.tile(np.array([1 / 90, -100 / 90 if low == 0 else 0], np.float32), (p + 1, 1))
+    x, y = table, table[:0, 0]
+    if not packed:
+        x, y = np.ascontiguousarray(table[:, :-1]), np.ascontiguousarray(table[:, -1])
+    starts = np.searchsorted(block, np.arange(S + 2)).astype(np.int64)
+    ids = np.empty(0, np.uint8) if ordered else block.astype(np.uint16)
+    records = Records(x, y, ids, starts if ordered else np.empty(0, np.int64), table_map)
+    weights = np.zeros((K, S + 1))
+    weights[:, :S] = rng.dirichlet(np.ones(S), K)
+    draws = Draws(np.abs(rng.normal(0, 0.5, (K, p + 2))) + 0.1, weights, np.tile([1.345, 0.71], (K, 1)))
+    stream = Stream(rng.integers(0, 2**32, 8), 5)
+    return "huber_concomitant", True, records, draws, Mechanism(2.5, math.floor(q * GRID), 1.0), stream
+
+
+def spoiled(loss, bad):
+    """A record that isn't finite, or far too large."""
+    made = case(loss, 90, 2, 2, 3, 1.0, clip=0.5)
+    made[2].x[5, 0] = bad
+    return made
+
+
+def cases():
+    """Name of a case to its arguments."""
+    made = {}
+    for loss in LOSSES:
+        for q in RATES:
+            made[f"{loss}, q = {q}"] = case(loss, 200, 4, 3, 5, q)
+        made[f"{loss}, no intercept, many features"] = case(loss, 20, 35, 1, 5, 1.0, intercept=False)
+        made[f"{loss}, not finite"] = spoiled(loss, math.nan)
+    made["mean, infinite"] = spoiled("mean", math.inf)
+    made["huber_fixed, huge"] = spoiled("huber_fixed", 1e30)
+    for n in (1, 15, 16, 17, 63, 64, 65, 129):
+        made[f"ragged, n = {n}"] = case("huber_concomitant", n, 2, 2, 3, 0.5)
+    made["ragged, n = 65, all"] = case("huber_concomitant", 65, 2, 1, 3, 1.0)
+    made["empty sample"] = case("huber_fixed", 200, 2, 2, 3, 1 / GRID)
+    made["blocks of size 1"] = case("quantile_gaussian", 40, 3, 2, 40, 1.0)
+    made["more weights than shared memory"] = case("logistic", 40, 2, 2, 4_100, 0.4)
+    made["many draws in parts, skips"] = case("huber_concomitant", 900, 18, 9, 5, 0.02)
+    made["many draws in parts, all"] = case("huber_concomitant", 200, 18, 6, 5, 1.0)
+    made["many draws"] = case("quantile_gaussian", 30, 2, 13, 5, 0.5)
+    made["many features, skips"] = case("quantile_logistic", 2_000, 34, 1, 5, 0.01)
+    made["several chunks of skips"] = case("huber_fixed", 30_000, 1, 1, 3, 0.02)
+    for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.float32):
+        made[f"{np.dtype(dtype)}, packed, block order"] = compact(dtype, True, True)
+    made["int8 beside"] = compact(np.int8, False, False)
+    made["int32"] = compact(np.int32, True, False)
+    made["int16, mask"] = compact(np.int16, True, False, q=0.4)
+    made["uint8, many features"] = compact(np.uint8, True, True, p=33, n=30, K=1)
+    return made
+
+
+MOMENTS = [*LOSSES, "several blocks of pairs"]
+
+
+def moment_case(name):
+    """(loss, intercept, records, draws, clip)."""
+    if name in LOSSES:
+        loss, intercept, records, draws, _, _ = case(name, 75, 3, 2, 5, 1.0)
+    else:
+        loss, intercept, records, draws, _, _ = case("quantile_gaussian", 40, 4, 3, 5, 1.0)
+    return loss, intercept, records, draws, 0.6
+
+
+def _shared_array(self, shape, dtype, alignment=None):
+    """The simulator's shared arrays, one for each line of code.  Its own look-up isn't atomic, so that now and then a
+    thread gets an array of its own; and it reads the source of every frame."""
+    from numba.cuda import types
+    from numba.cuda.np import numpy_support
+
+    frame = sys._getframe(1)
+    kind = numpy_support.as_dtype(dtype) if isinstance(dtype, types.Type) else np.dtype(dtype)
+    if shape == 0:
+        return np.frombuffer(self._dynshared.data, dtype=kind, count=self._dynshared_size // kind.itemsize)
+    return self._allocations.setdefault((frame.f_code.co_filename, frame.f_lineno), np.empty(shape, kind))
+
+
+def simulate(path: str) -> None:
+    """Run everything on the simulator and write the numbers."""
+    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+
+    FakeCUDAShared.array = _shared_array
+    sys.setswitchinterval(2e-4)     # block threads are Python threads that wait for one another
+    from pgbb_fast.kernels.cuda import api, compile, records, sums
+
+    assert compile.SIMULATED
+    from pgbb_fast.kernels.cuda.formulas import random_words
+
+    out = {"words": np.array([random_words(*map(int, key), *counter) for key, counter, _ in VECTORS])}
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        for name, (loss, intercept, placed, draws, mechanism, stream) in cases().items():
+            out[f"noisy {name}"] = api.noisy_gradient(loss, intercept, placed, draws, mechanism, stream)
+        for name in MOMENTS:
+            out[f"moments {name}"] = api.score_moments(*moment_case(name))
+        # streamed from the host: two whole chunks and a part
+        loss, intercept, plain, draws, mechanism, stream = streamed_case()
+        placed = records.place(plain, response=True, limit=0)
+        out["sizes"] = np.array(placed.sizes)
+        out["streamed"] = api.noisy_gradient(loss, intercept, placed, draws, mechanism, stream)
+        loss, intercept, plain, draws, mechanism, stream = case("huber_concomitant", 150, 3, 2, 4, 1.0)
+        source = records.Streamed(plain.x, plain.y, plain.block, 3, 64)
+        placed = records.place(plain, response=True)
+        placed.chunk, placed.source, placed.sizes = None, source, source.sizes
+        out["streamed whole"] = api.noisy_gradient(loss, intercept, placed, draws, mechanism, stream)
+        out["streamed again"] = np.array(
+            [api.noisy_gradient(loss, intercept, placed, draws, mechanism, stream._replace(step=t)) for t in (11, 12)]
+        )
+        out["streamed moments"] = api.score_moments(loss, intercept, placed, draws, 0.6)
+        out["finite"] = np.array([found_finite(bad) for bad in (0.0, math.nan, math.inf, -math.inf)])
+        # sums leave the 32-bit registers in time: here after 2 terms
+        sums.MOST = 2
+        from pgbb_fast.kernels.cuda import steps as gpu
+
+        gpu.sums_kernel.cache_clear()
+        for name, q in (("all", 1.0), ("mask", 0.5)):
+            loss, intercept, plain, draws, mechanism, stream = case("huber_concomitant", 600, 1, 1, 4, q)
+            out[f"flushed {name}"] = api.noisy_gradient(loss, intercept, plain, draws, mechanism, stream)
+    np.savez(path, **out)
+
+
+def found_finite(bad) -> bool:
+    """What the finite kernel says of a table with one such number, by row and by column."""
+    from pgbb_fast.kernels.cuda.finite import THREADS, _find_kernel
+
+    said = []
+    for strides in ((3, 1), (1, 70)):
+        table = np.linspace(-1, 1, 210).astype(np.float32)
+        table[207] = bad
+        found = np.zeros(1, np.int32)
+        _find_kernel()[1, THREADS](table, 70, 3, *strides, found)
+        said.append(found[0] == 0)
+    assert said[0] == said[1]
+    return said[0]
+
+
+def streamed_case():
+    """2.3 chunks of the sampler's largest size, a few hits in each."""
+    n = 2 * 2**20 + 300_000
+    rng = np.random.default_rng(9)
+    x, y = rng.integers(-100, 101, (n, 2)).astype(np.int8), rng.integers(-100, 101, n).astype(np.int8)
+    table_map = np.tile(np.array([0.01, 0.0], np.float32), (3, 1))
+    records = Records(x, y, rng.integers(0, 5, n).astype(np.uint8), map=table_map)
+    weights = np.zeros((2, 5))
+    weights[:, :4] = rng.dirichlet(np.ones(4), 2)
+    draws = Draws(rng.normal(0, 0.5, (2, 3)), weights, np.tile([1.345, 0.1], (2, 1)))
+    return "huber_fixed", True, records, draws, Mechanism(1.5, 300_000, 1.0), Stream(rng.integers(0, 2**32, 8), 3)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """What the simulator computed."""
+    path = tmp_path_factory.mktemp("cuda") / "simulated.npz"
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    command = [sys.executable, str(HERE), str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    with np.load(path) as numbers:
+        return dict(numbers)
+
+
+def test_the_cipher_of_the_kernels_matches_the_rfc(simulated):
+    wanted = [[int(word, 16) for word in words.split()] for _, _, words in VECTORS]
+    assert simulated["words"].tolist() == wanted
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_a_release_equals_the_reference(simulated, name):
+    check(simulated[f"noisy {name}"], *cases()[name])
+
+
+@pytest.mark.parametrize("name", [f"{loss}, q = {q}" for loss in LOSSES for q in RATES])
+def test_a_release_has_the_bits_of_the_cpu(simulated, name):
+    """The same minibatch, the same roundings and the same noise, but for its logarithm and cosine: those libraries may
+    differ by an ulp, which is less than one unit of the grid."""
+    from pgbb_fast.kernels import cpu
+
+    got = simulated[f"noisy {name}"]
+    assert np.abs(got - cpu.noisy_gradient(*cases()[name])).max() <= 1
+    quiet = cases()[name]
+    noise = reference.noise(got.shape, quiet[4], quiet[5])
+    assert np.abs(got - noise - cpu.gradient_sums(*quiet)).max() <= 1
+
+
+def check(got, loss, intercept, records, draws, mechanism, stream):
+    """A release against the reference, within the tolerance of single precision and one unit for the noise."""
+    want = steps.expected(loss, intercept, records, draws, mechanism, stream)
+    noise = reference.noise(draws.theta.shape, mechanism, stream)
+    assert got.shape == want.shape
+    assert np.abs(got - noise - want).max() <= allowed(loss, records, draws, mechanism, stream)
+
+
+def allowed(loss, records, draws, mechanism, stream):
+    """The CPU kernels' tolerance; numbers under a map are within [-1, 1], with two more roundings each."""
+    if records.map.size:
+        x, y, _ = reference.steps.decoded(records, draws.theta.shape[1] - 2)
+        records = Records(x, y, records.block)
+    finite = records._replace(x=np.where(np.abs(records.x) <= 1e3, records.x, 0.0))
+    return steps.tolerance(loss, finite, draws, mechanism, stream) + 1
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_score_moments_equal_the_reference(simulated, name):
+    loss, intercept, records, draws, clip = moment_case(name)
+    want = reference.score_moments(loss, intercept, records, draws, clip)
+    got = simulated[f"moments {name}"]
+    # each product of at most one carries fewer than 64 roundings of 2^-53, and is truncated to the grid of 2^-32
+    assert np.abs(got - want).max() <= len(records.x) * (1 + 64 * 2.0**-53 * GRID)
+    assert np.array_equal(got, got.T)
+
+
+def test_records_streamed_in_chunks_give_the_same_release(simulated):
+    assert simulated["sizes"].tolist() == [2**20, 2**20, 300_000]
+    loss, intercept, records, draws, mechanism, stream = streamed_case()
+    check(simulated["streamed"], loss, intercept, records, draws, mechanism, stream)
+    drawn = reference.minibatch(stream.key, stream.step, len(records.x), mechanism.threshold)
+    assert all(drawn[start : start + 2**20].any() for start in range(0, len(drawn), 2**20))
+    loss, intercept, records, draws, mechanism, stream = case("huber_concomitant", 150, 3, 2, 4, 1.0)
+    for got, step in ((simulated["streamed whole"], 11), *zip(simulated["streamed again"], (11, 12), strict=True)):
+        check(got, loss, intercept, records, draws, mechanism, stream._replace(step=step))
+    want = reference.score_moments(loss, intercept, records, draws, 0.6)
+    assert np.abs(simulated["streamed moments"] - want).max() <= len(records.x) * (1 + 64 * 2.0**-53 * GRID)
+
+
+def test_numbers_that_are_not_finite_are_found(simulated):
+    assert simulated["finite"].tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(("name", "q"), [("all", 1.0), ("mask", 0.5)])
+def test_sums_leave_32_bits_in_time(simulated, name, q):
+    check(simulated[f"flushed {name}"], *case("huber_concomitant", 600, 1, 1, 4, q))
+
+
+if __name__ == "__main__":
+    simulate(sys.argv[1])
