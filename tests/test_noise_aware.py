@@ -108,7 +108,7 @@ def test_fit_within_segments_is_least_squares_with_a_dummy_for_each():
     assert fit.count == 240
 
 
-@pytest.mark.parametrize("loss", sorted([*reference.REGRESSION_SLOPES, *reference.LOCATION_SLOPES]))
+@pytest.mark.parametrize("loss", sorted([*reference.MOMENT_SLOPES, *reference.LOCATION_SLOPES]))
 @pytest.mark.parametrize("K", [1, 3])
 def test_moment_kernel_equals_reference(loss, K):
     rng = np.random.default_rng(2)

@@ -43,7 +43,6 @@ _REGRESSION = (
     losses.huber_concomitant,
     losses.huber_fixed,
     losses.logistic,
-    losses.linear,
     losses.expectile,
 )
 SINGLE_SLOPES = {slope.__name__: inlined(single(slope, **_PARTS)) for slope in _REGRESSION}
@@ -75,5 +74,5 @@ REGRESSION_SLOPES = {
             constants=CONSTANTS[f.__name__],
         )
     )
-    for f in _REGRESSION
+    for f in (*_REGRESSION, losses.linear)  # linear is for second moments, no loss to train with
 }

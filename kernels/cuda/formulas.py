@@ -48,12 +48,11 @@ _REGRESSION = (
     losses.huber_fixed,
     losses.logistic,
     losses.expectile,
-    losses.linear,
 )
 _LOCATION = (losses.mean, losses.exponential_mean)
 SINGLE_SLOPES = {f.__name__: device(single(f, **_PARTS)) for f in _REGRESSION}
 LOCATION_SLOPES = {f.__name__: device(single(f)) for f in _LOCATION}
-DOUBLE_SLOPES = {f.__name__: device(specialise(f, "double", **_EXACT)) for f in _REGRESSION}
+DOUBLE_SLOPES = {f.__name__: device(specialise(f, "double", **_EXACT)) for f in (*_REGRESSION, losses.linear)}
 DOUBLE_LOCATION_SLOPES = {f.__name__: device(f) for f in _LOCATION}
 CONSTANTS = {name: device(constants) for name, constants in losses.CONSTANTS.items()}
 WITH_SCALE = frozenset({"huber_concomitant"})

@@ -1,6 +1,6 @@
 """The specification: obvious NumPy, slow and in one place.  Change this first, then the compiled kernels."""
 
-from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES
+from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, MOMENT_SLOPES, REGRESSION_SLOPES
 from pgbb_fast.kernels.reference.moments import gradient_moments, score_moments
 from pgbb_fast.kernels.reference.random import normals, words
 from pgbb_fast.kernels.reference.sampling import minibatch
@@ -8,6 +8,7 @@ from pgbb_fast.kernels.reference.steps import decoded, gradient_step, location_s
 
 __all__ = [
     "LOCATION_SLOPES",
+    "MOMENT_SLOPES",
     "REGRESSION_SLOPES",
     "decoded",
     "gradient_moments",

@@ -54,8 +54,8 @@ REGRESSION_SLOPES: dict[str, RegressionSlope] = {
     "huber_concomitant": huber_concomitant,
     "huber_fixed": huber_fixed,
     "logistic": logistic,
-    "linear": linear,
     "expectile": expectile,
 }
+MOMENT_SLOPES: dict[str, RegressionSlope] = {**REGRESSION_SLOPES, "linear": linear}  # linear is no loss to train with
 LOCATION_SLOPES: dict[str, Callable[[Array, Array], Array]] = {"mean": mean, "exponential_mean": exponential_mean}
 WITH_SCALE = frozenset({"huber_concomitant"})

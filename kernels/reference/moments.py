@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Records
-from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES, WITH_SCALE
+from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, MOMENT_SLOPES, WITH_SCALE
 from pgbb_fast.kernels.reference.steps import decoded
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, cl
             return LOCATION_SLOPES[loss](theta, x)
         design = np.column_stack([np.ones(len(y)), x]) if intercept else x
         scale = float(theta[-1]) if loss in WITH_SCALE else 1.0
-        slope, slope_scale = REGRESSION_SLOPES[loss](y, design @ theta[: design.shape[1]], scale, *draws.constants[k])
+        slope, slope_scale = MOMENT_SLOPES[loss](y, design @ theta[: design.shape[1]], scale, *draws.constants[k])
         by_beta = slope[:, None] * design
         return np.column_stack([by_beta, slope_scale]) if loss in WITH_SCALE else by_beta
 
