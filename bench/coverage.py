@@ -137,13 +137,16 @@ def table(results: dict[str, Result]) -> str:
     return "\n".join(lines)
 
 
-def comparison(first: Result, second: Result) -> tuple[float, float, float, float, float]:
-    """Difference of coverage, its p-value and 99% half width, ratio of widths and its p-value; paired t-tests."""
+def differences(first: Result, second: Result) -> tuple[Array, Array]:
+    """Of coverage and of log width, replicate by replicate."""
     both = sorted(set(first.replicates) & set(second.replicates))
     a, b = ([r.replicates.index(i) for i in both] for r in (first, second))
-    covered = second.covered[b] - first.covered[a]
-    width = second.log_width[b] - first.log_width[a]
-    half = float(stats.t.ppf(0.995, len(both) - 1) * covered.std(ddof=1) / np.sqrt(len(both)))
+    return second.covered[b] - first.covered[a], second.log_width[b] - first.log_width[a]
+
+
+def comparison(covered: Array, width: Array) -> tuple[float, float, float, float, float]:
+    """Difference of coverage, its p-value and 99% half width, ratio of widths and its p-value; paired t-tests."""
+    half = float(stats.t.ppf(0.995, len(covered) - 1) * covered.std(ddof=1) / np.sqrt(len(covered)))
     p = float(stats.ttest_1samp(covered, 0.0).pvalue) if covered.any() else 1.0
     return float(covered.mean()), p, half, float(np.exp(width.mean())), float(stats.ttest_1samp(width, 0.0).pvalue)
 
@@ -201,11 +204,14 @@ def main() -> None:
     if args.against:
         text += f"\nAgainst {args.against}: paired over replicates, two-sided t-tests\n\n"
         text += "| cell | coverage difference (99%) | p | width ratio | p |\n|---|---|---|---|---|\n"
-        for name, result in results.items():
-            if (args.against, name) in rows:
-                d, p, half, ratio, p_width = comparison(Result(rows[args.against, name]), result)
-                text += f"| {name.replace(':', ', ')} | {d:+.3f} ± {half:.3f} | {p:.2g} "
-                text += f"| {ratio:.3f} | {p_width:.2g} |\n"
+        both = [name for name in results if (args.against, name) in rows]
+        pairs = [differences(Result(rows[args.against, name]), results[name]) for name in both]
+        if len(pairs) > 1:
+            both.append("all")
+            pairs.append((np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])))
+        for name, pair in zip(both, pairs, strict=True):
+            d, p, half, ratio, p_width = comparison(*pair)
+            text += f"| {name.replace(':', ', ')} | {d:+.3f} ± {half:.3f} | {p:.2g} | {ratio:.3f} | {p_width:.2g} |\n"
     print(text)
     if args.table:
         args.table.parent.mkdir(parents=True, exist_ok=True)

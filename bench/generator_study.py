@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -85,8 +86,9 @@ def _captured() -> Iterator[list[Task]]:
     tasks: list[Task] = []
     original = base.fit_posterior
 
-    def capture(kind: str, problem: Problem, box: Array, keys: Keys, *rest: Any, **common: Any) -> None:
+    def capture(kind: str, problem: Problem, box: Array, keys: Keys, *rest: Any, **common: Any) -> Any:
         tasks.append(Task(problem, keys, box, common["to_natural"]))
+        return SimpleNamespace()
 
     base.fit_posterior = capture        # type: ignore[assignment]
     try:
@@ -121,6 +123,7 @@ def prepared(cell: Cell, setup: Setup, replicates: range) -> tuple[list[Task], A
         for replicate, (X, y) in zip(replicates, records, strict=True):
             model = cell.model(replicate, **options)
             model.fit(X, y)
+            model._posterior = None     # nothing was fitted
             sampling, privacy = floor_parts(exact_fit(X, y), cell.n, model)
             floors.append(np.sqrt(sampling**2 + privacy**2))
     return tasks, np.stack(floors), records
