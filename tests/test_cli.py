@@ -234,3 +234,23 @@ def test_columns(parquet):
     assert np.array_equal(table[:, 0], pq.read_table(parquet)["b"].to_numpy())
     with pytest.raises(DataError, match="no file"):
         read_columns("absent.parquet", ["a"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("demo", "--quiet", "--out", "{place}"),
+        ("demo", "--quiet", "--png", "{place}/demo.png"),
+        ("draw", "{folder}", "--out", "{place}/draws.csv"),
+        ("fit", "{folder}/none.parquet", "--features", "a", "--bounds", "a=0:1", "--epsilon", "1", "--out", "{place}"),
+    ],
+)
+def test_results_that_cannot_be_written_are_refused_before_anything_is_spent(arguments, tmp_path, capsys):
+    """A folder below a plain file can't be made: one line, exit code 2, and neither records nor posterior are read."""
+    (tmp_path / "file").write_text("")
+    places = {"place": tmp_path / "file" / "below", "folder": tmp_path}
+    code, out, err = run(*(part.format(**places) for part in arguments), capsys=capsys)
+    assert code == 2
+    assert "can't be written to" in err
+    assert err.count("\n") == 1
+    assert not out

@@ -26,6 +26,7 @@ from pgbb_fast.validation import between, integer, positive
 
 LEAST_NOISE = 1e-4  # smallest noise multiplier that calibration returns
 _MOST_NOISE = 1e15
+MOST_EPSILON = 1e5
 _MOST_STEPS = 10**9
 
 
@@ -148,7 +149,7 @@ def noise_multiplier(
     """
     who = "noise_multiplier"
     check_mechanism(who, mechanism)
-    epsilon = positive(who, "epsilon", epsilon)
+    epsilon = between(who, "epsilon", epsilon, 0.0, MOST_EPSILON, "more protects nothing")
     delta = between(who, "delta", delta, 0.0, 1.0)
     conversion = check_method(who, method, conversion)
     function = epsilon_function(who, mechanism, delta, method, conversion)
@@ -165,7 +166,7 @@ def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: floa
 
     who = "noise_multiplier_bounds"
     check_mechanism(who, mechanism)
-    epsilon = positive(who, "epsilon", epsilon)
+    epsilon = between(who, "epsilon", epsilon, 0.0, MOST_EPSILON, "more protects nothing")
     delta = between(who, "delta", delta, 0.0, 1.0)
     quality = Quality().finer()
 

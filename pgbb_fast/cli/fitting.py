@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +33,19 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _require_writable(*folders: str | Path) -> None:
+    """Make the folders of results before anything is spent; refuse what can't be written to."""
+    for folder in folders:
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror
+        else:
+            reason = None if os.access(folder, os.W_OK) else "no permission"
+        if reason is not None:
+            raise DomainError(f"{folder} can't be written to ({reason}); choose another place. Nothing was spent")
 
 
 def _fit(model: PrivateEstimator, X: NDArray[Any], y: NDArray[Any] | None, quiet: bool) -> float:
@@ -70,6 +85,7 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
     from pgbb_fast.estimators import PrivateQuantileRegressor
     from pgbb_fast.plots import quantile_effects
 
+    _require_writable(Path(png).parent, *([out] if out else []))
     census = load_census2000()
     model = PrivateQuantileRegressor(
         tau=DEMO_LEVELS,
@@ -104,7 +120,7 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
 @click.option("--steps", type=int, help="Steps; a default that suits the posterior.")
 @click.option("--posterior", type=click.Choice(["noise-aware", "generator"]), default="noise-aware", show_default=True)
 @click.option("--sampling-rate", type=float, help="Poisson sampling rate; a public rule of the budget by default.")
-@click.option("--moment-share", type=float, help="Share of the budget for the score moment.")
+@click.option("--moment-share", type=float, help="Share of the budget for second moments.")
 @click.option("--level", default=0.95, show_default=True, help="Level of the intervals.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to save the posterior in.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -117,6 +133,7 @@ def fit(
     from pgbb_fast.data import bounds_of, count_rows, parse_bounds, polynomial_terms, read_columns
     from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
 
+    _require_writable(*([out] if out else []))
     degrees, public = polynomial_terms(_names(features)), parse_bounds(bounds)
     names = list(degrees)
     if budget["delta"] is None:
@@ -167,6 +184,7 @@ def draw(folder: str, size: int, tau: str | None, seed: int, out: str | None) ->
 
     from pgbb_fast.posterior import Posterior
 
+    _require_writable(*([Path(out).parent] if out else []))
     posterior = Posterior.load(folder)
     rules: Sequence[float] | None = _numbers(tau) if tau else None
     draws = posterior.draws(size, rules=rules, seed=seed)

@@ -108,8 +108,9 @@ def test_epsilon_out_of_range(bad):
     ):
         with pytest.raises(DomainError, match="epsilon"):
             call()
-    with pytest.raises(DomainError, match="epsilon"):
-        noise_multiplier(blocked(), epsilon=0.0, delta=1e-5)
+    for none in (0.0, 1e5, 1e6):
+        with pytest.raises(DomainError, match="epsilon"):
+            noise_multiplier(blocked(), epsilon=none, delta=1e-5)
 
 
 def test_mix_ups_of_positional_numbers():
