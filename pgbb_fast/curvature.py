@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 PRIOR = 0.3     # standard deviation of a diagonal entry of W around 1
 OFF = 0.3       # over sqrt(d): of one off the diagonal around 0
 LARGEST = 0.5   # its largest standard deviation: |W_ab| < 1 for a positive definite W with a unit diagonal
-FLATNESS = 0.7  # of the prior of an eigenvalue: 1 is flat, 0 scale-free
+FLATNESS = 0.6  # of the prior of an eigenvalue: 1 is flat, 0 scale-free
 FAR = 15.0
 LEAST = 1e-9    # of the largest eigenvalue: eigenvalues are not below it
 

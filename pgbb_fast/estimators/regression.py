@@ -197,7 +197,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
     tau : float or sequence of float
         Quantile level(s), each in (0, 1).  One budget pays for all of them (method.md section 5).
     bandwidth : float, optional
-        Bandwidth h of the smoothing, in units of y.  By default a sixteenth of half the range of y times
+        Bandwidth h of the smoothing, in units of y.  By default one 64th of half the range of y times
         ((p + 1 + log n) / n)^0.4, the rate of Tan, Wang and Zhou (2022); it depends on public numbers only.
     kernel : {"gaussian", "logistic"}
         Smoothing kernel.
@@ -230,7 +230,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
         return len(self.tau)
 
     def _loss(self, n: int, p: int, reach: float) -> Loss:
-        default = 0.0625 * min(1.0, (p + 1 + math.log(n)) / n) ** 0.4
+        default = 0.015625 * min(1.0, (p + 1 + math.log(n)) / n) ** 0.4
         h = default if self.bandwidth is None else self.bandwidth / self._y_radius
         return smoothed_quantile(self.tau, h, self.kernel)
 
