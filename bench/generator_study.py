@@ -283,18 +283,18 @@ def main() -> None:
 
 
 HEAD = (
-    "Coverage / RMSE over floor / width over floor for each cell (errors, n, epsilon), 20 replicates: standard error "
-    "of coverage about .02; 10 replicates with cosine or K = 10. Averages: none, over the last half, the last four fifths of the steps, exponential weights "
-    "with a memory of a tenth of the steps (where studied)."
+    "Coverage / RMSE over floor / width over floor for each cell (errors, n, epsilon), 20 replicates: standard "
+    "error of coverage about .02; 10 replicates with cosine or K = 10. Averages: none, over the last half, the "
+    "last four fifths of the steps, exponential weights with a memory of a tenth of the steps (where studied)."
 )
 READING = (
-    "Averaging brings the location to the floor; no schedule brings the spread there in all cells. A response that has "
-    "converged has variance sampling + (S - 1) privacy (2.1, 1.2 and 1.5 times the floor in the three cells), one that "
-    "has not is too small or, after a wide start, too large, by an amount that depends on noise and n: inputs x 0.3 is "
-    "the best single setting, inputs x 0.1 or higher rates cover 75% to 81% in the second cell. A cosine schedule is "
-    "worse than an exponential one, exponential averages lie between the last iterate and a uniform one, and K = 10 does as "
-    "K = 1. Fitting the network to "
-    "the local model of the releases meets the floor in all cells, because it knows the noise."
+    "Averaging brings the location to the floor; no schedule brings the spread there in all cells. A response "
+    "that has converged has variance sampling + (S - 1) privacy (2.1, 1.2 and 1.5 times the floor in the three "
+    "cells), one that has not is too small or, after a wide start, too large, by an amount that depends on "
+    "noise and n: inputs x 0.3 is the best single setting, inputs x 0.1 or higher rates cover 75% to 81% in the "
+    "second cell. A cosine schedule is worse than an exponential one, exponential averages lie between the last "
+    "iterate and a uniform one, and K = 10 does as K = 1. Fitting the network to the local model of the "
+    "releases meets the floor in all cells, because it knows the noise."
 )
 
 
