@@ -17,6 +17,7 @@ from pgbb_fast.blocks import MIN_BLOCKS, dirichlet, gamma_star, partition
 from pgbb_fast.errors import DataError, DomainError, NotFittedError
 from pgbb_fast.estimators.design import INTERCEPT, SCALE
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
+from pgbb_fast.kernels.arguments import as_double
 from pgbb_fast.posterior import AffineMap
 
 __all__ = ["NonPrivateBayesianBootstrap"]
@@ -157,13 +158,13 @@ class NonPrivateBayesianBootstrap:
     def _records(self, X: Any, y: Any) -> tuple[Array, Array]:
         """Design (n, d) and response (n,), in double precision."""
         array = np.asarray(X)
-        array = features(self._who, X, array.shape[1] if array.ndim == 2 else 0).astype(np.float64)
+        array = as_double(features(self._who, X, array.shape[1] if array.ndim == 2 else 0))
         n = len(array)
         require_records(self._who, n, self.n_blocks or 1)
         require_finite(self._who, X=array)
         if self.loss in LOCATIONS:
             return array, np.zeros(0)
-        response = target(self._who, y, n).astype(np.float64)
+        response = as_double(target(self._who, y, n))
         require_finite(self._who, y=response)
         if self.loss == "logistic" and not np.isin(response, (0.0, 1.0)).all():
             raise DataError(f"{self._who}: the logistic loss takes y of zeros and ones")

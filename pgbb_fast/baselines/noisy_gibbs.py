@@ -14,8 +14,15 @@ from pgbb_fast.baselines.posterior import SampledPosterior
 from pgbb_fast.baselines.report import GaussianReport, calibrated
 from pgbb_fast.errors import DomainError, NotFittedError
 from pgbb_fast.estimators.design import Bounds, Design, pairs
-from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
-from pgbb_fast.kernels.arguments import Records
+from pgbb_fast.estimators.records import (
+    feature_names,
+    features,
+    require_finite,
+    require_host,
+    require_records,
+    target,
+)
+from pgbb_fast.kernels.arguments import Records, as_double
 from pgbb_fast.kernels.cpu.gibbs import gibbs
 from pgbb_fast.kernels.reference.gibbs import normals_needed, statistics_of
 from pgbb_fast.losses import mean
@@ -172,6 +179,7 @@ class NoisyGibbsRegressor(_NoisyGibbs):
     def fit(self, X: Any, y: Any) -> Self:
         """Spend the budget on the records and run the sampler; errors as for the other regressors."""
         who = self._who
+        require_host(who, X=X, y=y)
         array = features(who, X, len(self.x_bounds))
         response = target(who, y, len(array))
         n, p = array.shape
@@ -234,6 +242,7 @@ class NoisyGibbsMean(_NoisyGibbs):
     def fit(self, X: Any, y: None = None) -> Self:
         """Spend the budget on the (n, d) records and run the sampler; ``y`` is ignored."""
         who = self._who
+        require_host(who, X=X)
         array = features(who, X, len(self.x_bounds))
         n, d = array.shape
         names = feature_names(who, X, self.feature_names, d)
@@ -245,7 +254,7 @@ class NoisyGibbsMean(_NoisyGibbs):
         rng = np.random.default_rng(keys.weights)
         require_finite(who, X=array)
         centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
-        inside = np.clip(array.astype(np.float64), bounds[:, 0], bounds[:, 1])
+        inside = np.clip(as_double(array), bounds[:, 0], bounds[:, 1])
         unit = ((inside - centre) / radius).astype(np.float32)
         run: Callable[..., Array] = self._exponential if self.family == "exponential" else self._normal
         self._posterior = SampledPosterior(

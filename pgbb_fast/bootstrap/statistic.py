@@ -18,7 +18,8 @@ from pgbb_fast import validation as check
 from pgbb_fast.bootstrap.solver import TOLERANCE, Curve, Rows, huber_curve, logistic_curve, minimise
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.design import Bounds, Design, pairs
-from pgbb_fast.estimators.records import feature_names, features, require_finite, target
+from pgbb_fast.estimators.records import feature_names, features, require_finite, require_host, target
+from pgbb_fast.kernels.arguments import as_double
 from pgbb_fast.posterior import AffineMap
 
 __all__ = ["Custom", "Mean", "RegularisedRegression", "Statistic", "Task"]
@@ -97,6 +98,7 @@ class Mean(Statistic):
         return float(np.linalg.norm(self._bounds[:, 1] - self._bounds[:, 0]))
 
     def task(self, who: str, X: Any, y: Any) -> Task:
+        require_host(who, X=X)
         array = features(who, X, len(self._bounds))
         _some(who, len(array))
         names = feature_names(who, X, self._names, array.shape[1])
@@ -105,7 +107,7 @@ class Mean(Statistic):
 
         def load() -> NDArray[np.int64]:
             require_finite(who, X=array)
-            inside = np.clip(array.astype(np.float64), self._bounds[:, 0], self._bounds[:, 1])
+            inside = np.clip(as_double(array), self._bounds[:, 0], self._bounds[:, 1])
             return np.rint((inside - low) / width * top).astype(np.int64)
 
         def evaluate(records: NDArray[np.int64], index: Indices | None) -> Array:
@@ -184,6 +186,7 @@ class RegularisedRegression(Statistic):
 
     def task(self, who: str, X: Any, y: Any) -> Task:
         design = self._design
+        require_host(who, X=X, y=y)
         array = features(who, X, len(design.x_bounds))
         _some(who, len(array))
         response = target(who, y, len(array))
@@ -196,7 +199,7 @@ class RegularisedRegression(Statistic):
             unit = design.unit_features(array).astype(np.float64)
             x = np.column_stack([np.ones(len(unit)), unit]) if first else unit
             if design.y_bounds is None:  # any value counts as the nearer class
-                return x, (response > 0.5).astype(np.float64)
+                return x, (as_double(response) > 0.5).astype(np.float64)
             return x, design.unit_target(response).astype(np.float64)
 
         def evaluate(records: tuple[Array, Array], index: Indices | None) -> Array:
@@ -264,6 +267,7 @@ class Custom(Statistic):
         return self._l
 
     def task(self, who: str, X: Any, y: Any) -> Task:
+        require_host(who, X=X, y=y)
         array = features(who, X, np.shape(X)[1] if np.ndim(X) == 2 else 1)
         _some(who, len(array))
         response = None if y is None else target(who, y, len(array))
@@ -273,9 +277,9 @@ class Custom(Statistic):
         def load() -> Array:
             require_finite(who, X=array)
             if response is None:
-                return array.astype(np.float64)
+                return as_double(array)
             require_finite(who, y=response)
-            return np.column_stack([array, response]).astype(np.float64)
+            return np.column_stack([as_double(array), as_double(response)])
 
         columns = array.shape[1] + (response is not None)
         trial = np.asarray(self._function(np.random.default_rng(0).normal(size=(50, columns))), dtype=np.float64)

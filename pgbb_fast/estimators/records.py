@@ -102,6 +102,13 @@ def target(who: str, y: Any, n: int) -> NDArray[Any]:
     return array
 
 
+def require_host(who: str, **arrays: Any) -> None:
+    """Refuse arrays on a GPU, for methods that run on the host only."""
+    for name, array in arrays.items():
+        if on_device(array):
+            raise DataError(f"{who}: {name} is on a GPU; this method takes host arrays")
+
+
 def require_records(who: str, n: int, n_blocks: int) -> None:
     """Enough records for ``n_blocks`` blocks."""
     if n < 1:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import statsmodels.api as sm
+import torch
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -185,3 +186,13 @@ def test_records_of_the_wrong_form():
             Mean([(0.0, 1.0)]).task("t", X, None)
     with pytest.raises(DataError, match="records but y"):
         RegularisedRegression([(0.0, 1.0)], 1.0).task("t", np.zeros((4, 1)), np.zeros(3))
+
+
+def test_half_precision_records_are_decoded():
+    """bfloat16 and float16 hold these numbers exactly, so the estimate is that of double precision."""
+    values = np.arange(64.0)[:, None] / 8.0
+    want = Mean([(0.0, 8.0)]).task("test", values, None)
+    exact = want.evaluate(want.load(), None)
+    for records in (values.astype(np.float16), torch.tensor(values).to(torch.bfloat16)):
+        task = Mean([(0.0, 8.0)]).task("test", records, None)
+        assert np.array_equal(task.evaluate(task.load(), None), exact)
