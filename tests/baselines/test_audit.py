@@ -26,8 +26,9 @@ from pgbb_fast.baselines import (
 )
 from pgbb_fast.baselines.report import calibrated
 from pgbb_fast.kernels import cpu, reference
+from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber
-from pgbb_fast.releases import Keys, Problem, Records
+from pgbb_fast.releases import Keys, Problem
 
 RUNS = {"sgld": 4000, "newton": 4000, "gibbs": 3000, "exponential": 4000, "curvature": 3000}
 CLAIM, DELTA = 2.0, 0.01

@@ -27,9 +27,10 @@ from pgbb_fast.baselines.solvers import huber_scale, minimise, quantile
 from pgbb_fast.errors import DataError, DomainError, NotFittedError
 from pgbb_fast.estimators import records
 from pgbb_fast.kernels import reference
+from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber, huber_fixed_scale, logistic, smoothed_quantile
 from pgbb_fast.posterior import Posterior
-from pgbb_fast.releases import Keys, Problem, Records
+from pgbb_fast.releases import Keys, Problem
 
 EXACT = 1e4         # an epsilon at which the accountant asks for (almost) no noise
 PUBLIC = {"x_bounds": [(-2.0, 2.0), (0.0, 5.0)], "y_bounds": (-6.0, 6.0)}
