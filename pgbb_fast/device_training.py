@@ -88,6 +88,7 @@ class TensorStep:
         self.weights = torch.zeros(AHEAD, K, S + 1, dtype=torch.float64, device=self.where)
         self.constants = torch.zeros(AHEAD, K, 2, dtype=torch.float64, device=self.where)
         self.rates, self.keep = torch.zeros(AHEAD, device=self.where), torch.zeros(AHEAD, device=self.where)
+        self.public = torch.from_numpy(problem.public_slope(release.theta.shape[1])).to(self.where)
         self.unit = problem.clip / (problem.block_size * GRID * problem.rate)
 
     def fill(self, source: _Inputs, start: int, count: int) -> None:
@@ -111,9 +112,7 @@ class TensorStep:
         release.weights.copy_(self.weights.index_select(0, self.t)[0])
         release.constants.copy_(self.constants.index_select(0, self.t)[0])
         release()
-        gradient = release.grid.double() * self.unit
-        if self.problem.loss.additive:
-            gradient = gradient + theta
+        gradient = release.grid.double() * self.unit + self.public * theta
         self.networks.backward((gradient / self.problem.draws_per_step).float()[None])
         self.rate.copy_(self.rates.index_select(0, self.t)[0])
         self.adam.step()

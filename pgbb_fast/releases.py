@@ -109,6 +109,16 @@ class Problem:
         """Standard deviation of the privacy noise in each coordinate of a release of :func:`release_step`."""
         return self.noise_multiplier * self.clip / (self.block_size * self.rate)
 
+    def public_slope(self, d: int) -> Array:
+        """a (d,): beside the records' part, which is all that is released, the mean loss's gradient has a theta.
+
+        1 for an additive loss; else the ridge, from which an intercept is exempt.
+        """
+        slope = np.full(d, 1.0 if self.loss.additive else self.loss.ridge)
+        if self.intercept and not self.loss.additive:
+            slope[0] = 0.0
+        return slope
+
     @property
     def minibatch_factor(self) -> float:
         """c with: minibatch part of a release's covariance = c E[g g'], c = (1-q)/(q n_S) sum_s E u_s^2."""
@@ -154,21 +164,11 @@ def release_step(
         grid = reference.gradient_step(own, problem.records, draws, mechanism, stream)
         grid = grid + reference.noise(theta.shape, mechanism, stream)
     gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
-    return np.asarray(gradient + _public_part(problem, theta))
+    return np.asarray(gradient + problem.public_slope(theta.shape[-1]) * theta)
 
 
 def _kernels(problem: Problem) -> Any:
     return cpu if problem.device == "cpu" else kernels(problem.device)
-
-
-def _public_part(problem: Problem, theta: Array) -> Array:
-    """What the mean loss's gradient at ``theta`` (., d) has beside the records' part, which is all that is released."""
-    if problem.loss.additive:
-        return theta
-    ridge = np.full(theta.shape[-1], problem.loss.ridge)
-    if problem.intercept:
-        ridge[0] = 0.0
-    return np.asarray(ridge * theta)
 
 
 def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, Array]:
@@ -201,7 +201,7 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
         grid = reference.gradient_moments(own, problem.records, draws, problem.clip)
     moment, sigma = _noisy_moment(grid, problem, keys, problem.steps, L * problem.clip**2)
     # at the minimum the mean score is zero, so the records' part has minus the public part for its mean
-    centre = _public_part(problem, theta).reshape(-1)
+    centre = (problem.public_slope(theta.shape[-1]) * theta).reshape(-1)
     return moment - np.outer(centre, centre), np.full((L, L), sigma)
 
 

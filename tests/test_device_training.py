@@ -41,17 +41,20 @@ class CpuRelease:
 
 
 def made(loss: str):
-    """A problem of two quantile levels, or of a mean; and its generator."""
+    """A problem of two quantile levels, of logistic regression with a ridge, or of a mean; and its generator."""
     if loss == "quantiles":
         problem = training.problem(3, loss=losses.smoothed_quantile([0.3, 0.6], 0.5), steps=700)
         return problem, Generator(5, [[-2, 2]] * 3, rules=(0.3, 0.6), hidden=(16, 16), seed=1)
+    if loss == "ridge":
+        problem = training.problem(3, loss=losses.logistic(0.5), steps=60)
+        return problem, Generator(5, [[-2, 2]] * 3, hidden=(8,), seed=1)
     x = np.random.default_rng(0).uniform(-1, 1, (200, 2)).astype(np.float32)
     records = Records(x, np.zeros(0, np.float32), training.problem(3).records.block)
     problem = training.problem(3, loss=losses.mean(), intercept=False, steps=60)
     return replace(problem, records=records), Generator(5, [[-1, 1]] * 2, hidden=(8,), seed=1)
 
 
-@pytest.mark.parametrize("loss", ["quantiles", "mean"])
+@pytest.mark.parametrize("loss", ["quantiles", "ridge", "mean"])
 def test_the_step_of_the_graph_trains_as_the_plain_loop_does(loss):
     """More steps than are drawn at once; learning rates are in single precision here: 2^-24 of a sum of 1e-3 a step."""
     problem, expected = made(loss)
