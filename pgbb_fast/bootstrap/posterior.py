@@ -106,6 +106,11 @@ class BootstrapPosterior(Posterior):
         privacy = self._estimate_sd**2 * (self._to_natural.matrix**2).sum(axis=1)
         return np.asarray(sampling)[None], np.asarray(privacy)[None]
 
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        asymptotic = isinstance(self.privacy, BootstrapReport) and self.privacy.asymptotic_mu is not None
+        return text.replace("epsilon=", "asymptotic epsilon, no bound: ") if asymptotic else text
+
     def unadjusted_interval(self, level: float = 0.95) -> Array:
         """The interval of method.md section 8, noise and all: [theta_bar - q_hi / sqrt(n), theta_bar - q_lo / sqrt(n)],
         q the quantiles of sqrt(m) (theta*_b - theta_bar); (d, 2), natural units (Dette and Graw, arXiv:2505.01197)."""

@@ -280,3 +280,13 @@ def test_a_function_of_the_users_own_can_be_bootstrapped():
     trimmed = Custom(lambda r: np.clip(r[:, 0], -1, 1).mean(), 2.0, [(-1.0, 1.0)], names=["trimmed"])
     p = MOutOfNBootstrap(trimmed, epsilon=4.0, delta=1e-4, seed=1).fit(sample()).posterior_
     assert abs(p.mean()[0]) < 5 * p.sd()[0]
+
+
+def test_an_asymptotic_epsilon_is_never_shown_as_a_bound():
+    X = np.random.default_rng(0).uniform(0.0, 1.0, (1000, 1))
+    claim = AsymptoticMOutOfNBootstrap(MEAN, mu=1.0, delta=1e-3, seed=1).fit(X).posterior_
+    bound = MOutOfNBootstrap(MEAN, epsilon=1.0, delta=1e-3, seed=1).fit(X).posterior_
+    assert "epsilon=" not in repr(claim)
+    assert "asymptotic epsilon, no bound" in repr(claim)
+    assert "not a bound" in claim.privacy.statement()
+    assert "epsilon=1" in repr(bound) or "epsilon=0.99" in repr(bound)
