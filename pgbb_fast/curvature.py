@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import pbdv
 
-__all__ = ["Hessian", "Slope", "combined", "folded"]
+__all__ = ["Hessian", "Slope", "combined"]
 
 Array = NDArray[np.float64]
 PRIOR = 0.3     # standard deviation of a diagonal entry of W around 1
@@ -85,7 +85,16 @@ class Hessian:
     @property
     def matrix(self) -> Array:
         """The estimate, positive definite."""
-        return np.asarray(self.basis @ folded(self.mean[None])[0] @ self.basis.T)
+        root = self._root
+        return np.asarray(root @ root.T)
+
+    @property
+    def _root(self) -> Array:
+        """R (d, d) with R R' the estimate: B times the symmetric root of the mean, its eigenvalues' signs taken off."""
+        values, vectors = np.linalg.eigh(self.mean)
+        values = np.abs(values)
+        values = np.maximum(values, LEAST * values.max())
+        return np.asarray(self.basis @ (vectors * np.sqrt(values)) @ vectors.T)
 
     def along(self, vectors: Array) -> Array:
         """Standard deviations of v_a' H v_a, v_a the columns of ``vectors``."""
@@ -101,17 +110,8 @@ class Hessian:
         scale = np.sqrt(np.diag(self.mean))
         values, vectors = np.linalg.eigh(self.sd / np.outer(scale, scale) * normal)
         inner = (vectors * np.exp(values)[:, None, :]) @ vectors.transpose(0, 2, 1)
-        own, axes = np.linalg.eigh(folded(self.mean[None])[0])
-        root = self.basis @ (axes * np.sqrt(own)) @ axes.T
+        root = self._root
         return np.asarray(root @ inner @ root.T)
-
-
-def folded(matrices: Array) -> Array:
-    """Symmetric matrices (m, d, d) with the signs of their eigenvalues taken off: positive definite."""
-    values, vectors = np.linalg.eigh(matrices)
-    values = np.abs(values)
-    values = np.maximum(values, LEAST * values.max(axis=1, keepdims=True))
-    return np.asarray((vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 
 def positive_mean(value: Array, error: Array) -> tuple[Array, Array]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
-from pgbb_fast.baselines.posterior import SampledPosterior
+from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
 from pgbb_fast.baselines.report import GaussianReport, calibrated
-from pgbb_fast.errors import DomainError, NotFittedError
+from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.design import Bounds, Design, pairs
 from pgbb_fast.estimators.records import (
     feature_names,
@@ -41,10 +41,10 @@ FLOOR = 1e-4        # least eigenvalue of the covariance from which the sampler 
 FAMILIES = ("normal", "exponential")
 
 
-class _NoisyGibbs:
+class _NoisyGibbs(Fitted):
     """What the samplers share: budget, settings, the calibrated release."""
 
-    _who: ClassVar[str] = "NoisyGibbs"
+    _who = "NoisyGibbs"
     _what: ClassVar[str] = "noisy first and second moments"
 
     def __init__(self, *, epsilon: float, delta: float, iterations: int, seed: int | None) -> None:
@@ -52,21 +52,6 @@ class _NoisyGibbs:
         self.delta = check.between(self._who, "delta", delta, 0.0, 1.0)
         self.iterations = check.integer(self._who, "iterations", iterations, 100)
         self.seed = None if seed is None else check.integer(self._who, "seed", seed, 0)
-        self._posterior: SampledPosterior | None = None
-
-    @property
-    def posterior_(self) -> SampledPosterior:
-        """The released posterior."""
-        if self._posterior is None:
-            raise NotFittedError(f"{self._who}: call fit before posterior_")
-        return self._posterior
-
-    @property
-    def privacy_(self) -> GaussianReport:
-        """What was spent, on what, under which adjacency."""
-        report = self.posterior_.privacy
-        assert isinstance(report, GaussianReport)
-        return report
 
     def plan(self, n: int) -> GaussianReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""

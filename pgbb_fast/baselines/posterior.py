@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.baselines.report import EitherReport
-from pgbb_fast.errors import DomainError
+from pgbb_fast.baselines.report import EitherReport, GaussianReport
+from pgbb_fast.errors import DomainError, NotFittedError
 from pgbb_fast.posterior import AffineMap, Posterior
 from pgbb_fast.privacy import Report
 
-__all__ = ["SampledPosterior"]
+__all__ = ["Fitted", "SampledPosterior"]
 
 Array = NDArray[np.float64]
 
@@ -59,3 +59,24 @@ class SampledPosterior(Posterior):
     @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
         return cls(arrays["sample"], **common)
+
+
+class Fitted:
+    """What private baselines show once they are fitted."""
+
+    _who = "Fitted"
+    _posterior: SampledPosterior | None = None
+
+    @property
+    def posterior_(self) -> SampledPosterior:
+        """The released posterior."""
+        if self._posterior is None:
+            raise NotFittedError(f"{self._who}: call fit before posterior_")
+        return self._posterior
+
+    @property
+    def privacy_(self) -> GaussianReport:
+        """What was spent, on what, under which adjacency."""
+        report = self.posterior_.privacy
+        assert isinstance(report, GaussianReport)
+        return report

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.baselines.posterior import SampledPosterior
+from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
 from pgbb_fast.baselines.report import GaussianReport
-from pgbb_fast.errors import DomainError, NotFittedError
+from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator, Unit
 from pgbb_fast.estimators.regression import PrivateRegressor
 from pgbb_fast.kernels.arguments import Records
@@ -97,7 +97,7 @@ def _loss_scale(model: PrivateEstimator, loss: Loss, to_natural: AffineMap, d: i
     raise DomainError(f"baselines: no unit is known for the loss {loss.kernel!r}")
 
 
-class ModelBaseline:
+class ModelBaseline(Fitted):
     """Base of the baselines that fit the loss of an (unfitted) estimator within that estimator's budget.
 
     Attributes
@@ -112,24 +112,9 @@ class ModelBaseline:
         if not isinstance(model, PrivateEstimator):
             raise DomainError(f"{self._who}: model must be an estimator such as PrivateHuberRegressor, got {model!r}")
         self.model = model
-        self._posterior: SampledPosterior | None = None
 
     def __repr__(self) -> str:
         return f"{self._who}({self.model!r})"
-
-    @property
-    def posterior_(self) -> SampledPosterior:
-        """The released posterior."""
-        if self._posterior is None:
-            raise NotFittedError(f"{self._who}: call fit before posterior_")
-        return self._posterior
-
-    @property
-    def privacy_(self) -> GaussianReport:
-        """What was spent, on what, under which adjacency."""
-        report = self.posterior_.privacy
-        assert isinstance(report, GaussianReport)
-        return report
 
 
 def whole_batch(target: Target, **changes: Any) -> Problem:
