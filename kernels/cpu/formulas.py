@@ -18,6 +18,7 @@ clip_factor = inlined(single(clip.clip_factor))
 clip_limit = numba.njit(clip.clip_limit)
 weight_exponent = numba.njit(clip.weight_exponent)
 grid_weight = numba.njit(clip.grid_weight)
+rounding = numba.njit(clip.rounding)
 
 _WORDS = {"add32": add32, "xor32": xor32, "rotate_left": rotate_left}
 _SIGMA = {name: np.uint32(getattr(random, name)) for name in ("SIGMA0", "SIGMA1", "SIGMA2", "SIGMA3")}

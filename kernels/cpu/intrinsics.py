@@ -11,6 +11,8 @@ from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS
+
 I32 = ir.IntType(32)
 VECTOR = 16 if binding.get_host_cpu_features().get("avx512f") else 8    # single-precision numbers in a register
 
@@ -220,11 +222,12 @@ def larger_bits(typing: Any, bits: Any, value: Any) -> Any:
 
 
 def _terms(draws: int, features: int, stride: int) -> Callable[..., None]:
-    """An intrinsic that adds trunc(c_k x_j) over records to partial sums, one for each lane of a vector.
+    """An intrinsic that adds round(c_k x_j) over records to partial sums, one for each lane of a vector.
 
     ``f(tile, c, x, full, sums, place, next)``: coefficients c_k from tile[c + k stride] on, features x_j from
     tile[x + j stride] on, k < ``draws``, j < ``features``, ``full`` records (a multiple of ``VECTOR``).  The lanes of
-    (k, j) are sums[place + k next + j VECTOR ...], int32.
+    (k, j) are sums[place + k next + j VECTOR ...], int32.  Rounding is that of ``scalar.clip``: the bits of
+    fma(c, x, MAGIC), less those of MAGIC once for each record.
     """
 
     @intrinsic
@@ -235,6 +238,9 @@ def _terms(draws: int, features: int, stride: int) -> Callable[..., None]:
             tile_, c_, x_, full_, sums_, place_, next__ = args
             intp = c_.type
             floats, words = ir.VectorType(ir.FloatType(), VECTOR), ir.VectorType(I32, VECTOR)
+            magic = ir.Constant(floats, [MAGIC] * VECTOR)
+            kind = ir.FunctionType(floats, [floats] * 3)
+            fused = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{VECTOR}f32")
 
             def pointer(kind: Any, array: Any, index: Any, vector: Any) -> Any:
                 return builder.bitcast(_element(context, builder, kind, array, index), vector.as_pointer())
@@ -255,10 +261,13 @@ def _terms(draws: int, features: int, stride: int) -> Callable[..., None]:
                 for j in range(features):
                     column = number(x_, j, i)
                     for k in range(draws):
-                        term = builder.fptosi(builder.fmul(factors[k], column), words)
+                        term = builder.bitcast(builder.call(fused, [factors[k], column, magic]), words)
                         builder.store(builder.add(builder.load(sum_of[k, j]), term), sum_of[k, j])
+            records = builder.trunc(builder.udiv(full_, intp(VECTOR)), I32)
+            too_much = builder.insert_element(words(None), builder.mul(records, I32(MAGIC_BITS)), I32(0))
+            too_much = builder.shuffle_vector(too_much, words(None), ir.Constant(words, [0] * VECTOR))
             for pair in pairs:
-                builder.store(builder.load(sum_of[pair]), lanes[pair], align=4)
+                builder.store(builder.sub(builder.load(sum_of[pair]), too_much), lanes[pair], align=4)
             return context.get_dummy_value()
 
         one = types.intp
@@ -270,6 +279,39 @@ def _terms(draws: int, features: int, stride: int) -> Callable[..., None]:
 def terms(stride: int) -> dict[tuple[int, int], Callable[..., None]]:
     """The intrinsics of :func:`_terms` by numbers of draws and of features."""
     return {(draws, features): _terms(draws, features, stride) for draws in (1, 2) for features in (1, 2, 4)}
+
+
+@intrinsic
+def look_up(typing: Any, table: Any, place: Any, indices: Any, i: Any, out: Any, j: Any) -> Any:
+    """``out[j + l] = table[place + indices[i + l]]``, l < VECTOR, for indices in 0..31, and 32 numbers that can be read
+    from the place on: from two registers where there are such permutations (AVX-512), which a gather isn't near."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        table_, place_, indices_, i_, out_, j_ = args
+        kinds, intp = signature.args, place_.type
+        floats, words = ir.VectorType(ir.FloatType(), VECTOR), ir.VectorType(I32, VECTOR)
+
+        def vector(kind: Any, array: Any, start: Any, type_: Any) -> Any:
+            return builder.bitcast(_element(context, builder, kind, array, start), type_.as_pointer())
+
+        where = builder.load(vector(kinds[2], indices_, i_, words), align=4)
+        if VECTOR == 16:
+            low = builder.load(vector(kinds[0], table_, place_, floats), align=4)
+            high = builder.load(vector(kinds[0], table_, builder.add(place_, intp(16)), floats), align=4)
+            kind = ir.FunctionType(floats, [floats, words, floats])
+            permute = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpermi2var.ps.512")
+            found = builder.call(permute, [low, where, high])
+        else:
+            found = floats(ir.Undefined)
+            for lane in range(VECTOR):
+                index = builder.add(place_, builder.zext(builder.extract_element(where, I32(lane)), intp))
+                number = builder.load(_element(context, builder, kinds[0], table_, index))
+                found = builder.insert_element(found, number, I32(lane))
+        builder.store(found, vector(kinds[4], out_, j_, floats), align=4)
+        return context.get_dummy_value()
+
+    one = types.intp
+    return types.void(table, one, indices, one, out, one), generate
 
 
 @intrinsic

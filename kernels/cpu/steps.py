@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
-from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, weight_exponent
+from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, rounding, weight_exponent
 from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS, VECTOR, at, prefetch, put
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
@@ -27,7 +27,7 @@ from pgbb_fast.kernels.cpu.sampling import (
     whole,
 )
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import MOST_TILES, PAD, TILE, decode, flush, tile_rows
+from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MOST_TILES, PAD, TILE, decode, flush, tile_rows
 from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
@@ -49,7 +49,7 @@ has_scale = False
 def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any) -> None:
     """Round the public inputs to single precision: for each draw theta, three constants, weights on the draw's grid."""
     d, blocks = draws_theta.shape[1], weights.shape[1]
-    width = d + 3 + blocks
+    width, less = d + 3 + blocks, rounding(d)
     for k in range(draws_theta.shape[0]):
         place = k * width
         for j in range(d):
@@ -64,7 +64,7 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
         exponent = weight_exponent(largest)
         put(shift, k, I64(MOST_EXPONENT - exponent))
         for s in range(blocks):
-            put(public, place + d + 3 + s, F32(grid_weight(weights[k, s], exponent)))
+            put(public, place + d + 3 + s, F32(grid_weight(weights[k, s], exponent, less)))
 
 
 def _process(
@@ -77,15 +77,16 @@ def _process(
         put(hits, i, at(hits, m - 1))
     columns = x.shape[0] if columnwise else x.shape[1]
     packed = y.size == 0
-    load(x, hits, m, full, values)
+    first = at(hits, 0)
+    together = at(hits, m - 1) - first == m - 1
+    load(x, hits, together, m, full, values)
     if not packed:
-        load_response(y, p, hits, full, values)
+        load_response(y, p, hits, together, m, full, values)
     if table.size > 0:
         decode(table, columns if packed else columns + 1, full, values)
     uniform = -1
     if starts.size > 0:
         low, high = 0, starts.size - 2
-        first = at(hits, 0)
         while low < high:
             middle = (low + high + 1) // 2
             if at(starts, middle) <= first:
@@ -99,6 +100,11 @@ def _process(
                 while at(hits, i) >= at(starts, low + 1):
                     low += 1
                 put(blocks, i, np.int32(low))
+    elif together:
+        for i in range(m):
+            put(blocks, i, np.int32(at(block, first + i)))
+        for i in range(m, full):
+            put(blocks, i, np.int32(0))
     else:
         for i in range(full):
             put(blocks, i, np.int32(at(block, at(hits, i))))
@@ -244,7 +250,7 @@ class _Scratch(threading.local):
                 self.made.clear()
             found = self.made[groups, K, d, S] = [
                 (
-                    np.zeros(K * (d + 3 + S + 1), dtype=np.float32),
+                    np.zeros(K * (d + 3 + S + 1) + LOOKED_UP, dtype=np.float32),
                     np.zeros(K, dtype=np.int64),
                     _aligned(tile_rows(d) * tile.STRIDE),
                     np.zeros(QUEUE, dtype=np.int64),

@@ -13,19 +13,22 @@ from pgbb_fast.kernels.cpu.compile import inner, single
 from pgbb_fast.kernels.cpu.formulas import clip_factor, within
 from pgbb_fast.kernels.cpu.intrinsics import (
     VECTOR,
+    add32,
     at,
     bits_of,
     fma,
     larger_bits,
+    look_up,
     number_of,
     prefetch,
     put,
     terms,
 )
-from pgbb_fast.kernels.scalar.clip import INFINITY, MOST_SQUARE, ONE, ZERO
+from pgbb_fast.kernels.scalar.clip import INFINITY, MAGIC, MAGIC_BITS, MOST_SQUARE, ONE, ZERO
 
 TILE = 448          # records, a multiple of PAD; 511 terms of at most 2^22 can be added in 32 bits (also in a lane)
 PAD = 64            # records are padded to a multiple of this
+LOOKED_UP = 32      # weights of a draw that can be looked up in registers
 MOST_TILES = 511 * VECTOR // TILE   # whose terms can be added in a lane
 STRIDE = TILE + 16  # from row to row: not a power of two, so that rows don't share a cache set
 SQUARE, WEIGHT, ETA, COEFFICIENT = 0, STRIDE, 2 * STRIDE, 3 * STRIDE
@@ -44,7 +47,7 @@ def tile_rows(p: int) -> int:
     return 5 + (p + 15) // 16 * 16 + SPARE
 
 
-def _load(x: Any, hits: Any, m: Any, full: Any, tile: Any) -> None:
+def _load(x: Any, hits: Any, together: Any, m: Any, full: Any, tile: Any) -> None:
     """All columns of the rows ``hits`` (ascending), as columns of the tile."""
     width = WIDTH if WIDTH > 0 else x.shape[1]
     rest = width % 8                                # of a row, after pieces of eight numbers ...
@@ -64,10 +67,9 @@ def _load(x: Any, hits: Any, m: Any, full: Any, tile: Any) -> None:
             put(tile, X + j * STRIDE + i, number(x, start + j))
 
 
-def _load_columns(x: Any, hits: Any, m: Any, full: Any, tile: Any) -> None:
+def _load_columns(x: Any, hits: Any, together: Any, m: Any, full: Any, tile: Any) -> None:
     """As :func:`_load` from an array that is stored by columns, (columns, n); ``m`` hits, then copies of the last."""
     n, first = x.shape[1], at(hits, 0)
-    together = at(hits, m - 1) - first == m - 1
     for j in range(x.shape[0]):
         start, row = j * n, X + j * STRIDE
         if together:
@@ -80,9 +82,17 @@ def _load_columns(x: Any, hits: Any, m: Any, full: Any, tile: Any) -> None:
             put(tile, row + i, at(tile, row + m - 1))
 
 
-def _load_response(y: Any, p: Any, hits: Any, full: Any, tile: Any) -> None:
-    for i in range(full):
-        put(tile, X + p * STRIDE + i, number(y, at(hits, i)))
+def _load_response(y: Any, p: Any, hits: Any, together: Any, m: Any, full: Any, tile: Any) -> None:
+    row = X + p * STRIDE
+    if together:
+        first = at(hits, 0)
+        for i in range(m):
+            put(tile, row + i, number(y, first + i))
+        for i in range(m, full):
+            put(tile, row + i, at(tile, row + m - 1))
+    else:
+        for i in range(full):
+            put(tile, row + i, number(y, at(hits, i)))
 
 
 def _decode(table: Any, columns: Any, full: Any, tile: Any) -> None:
@@ -144,12 +154,15 @@ def _fetch(x: Any, ahead: Any, k: Any, K: Any) -> None:
             prefetch(x, i)
 
 
-def _weigh(public: Any, place: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any) -> None:
-    """The row of weights of one draw, whose table starts at public[place]; zero for the padding."""
+def _weigh(public: Any, place: Any, size: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any) -> None:
+    """The row of weights of one draw, whose table of ``size`` starts at public[place]; zero for the padding."""
     if uniform >= 0:
         w = at(public, place + uniform)
         for i in range(full):
             put(tile, WEIGHT + i, w)
+    elif size <= LOOKED_UP:
+        for i in range(0, full, VECTOR):
+            look_up(public, place, blocks, i, tile, WEIGHT + i)
     else:
         for i in range(full):
             put(tile, WEIGHT + i, at(public, place + I64(at(blocks, i))))
@@ -248,7 +261,7 @@ def _coefficients(
     y, beta = X + p * STRIDE, place + first
     predict(p, public, beta, start, full, tile)
     most_eta = most_scale = U32(0)
-    sum_1 = sum_s = I32(0)
+    sum_1 = sum_s = U32(0)
     for i in range(full):
         eta = at(tile, ETA + i)
         by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
@@ -257,12 +270,12 @@ def _coefficients(
         if has_scale:
             by_scale = by_scale * inverse
             most_scale = larger_bits(most_scale, abs(by_scale))
-            sum_s = I32(sum_s + I32(by_scale * w))
+            sum_s = add32(sum_s, bits_of(fma(by_scale, w, MAGIC)))
         put(tile, row + i, by_eta * w)
-        sum_1 = I32(sum_1 + I32(by_eta * w))
+        sum_1 = add32(sum_1, bits_of(fma(by_eta, w, MAGIC)))
     a_eta, a_scale = number_of(most_eta), number_of(most_scale)
     if not fma(a_eta * a_eta, widest, a_scale * a_scale) <= limit * limit:    # or nan: the first pass is not used
-        sum_1, sum_s = I32(0), I32(0)
+        sum_1 = sum_s = U32(0)
         for i in range(full):
             eta = at(tile, ETA + i)
             by_eta, by_scale = slope(at(tile, y + i), eta, a, b, c)
@@ -270,10 +283,12 @@ def _coefficients(
             square = fma(by_eta * by_eta, at(tile, SQUARE + i), by_scale * by_scale)
             factor, w = clip_factor(square, limit), at(tile, WEIGHT + i)
             finite = square < INFINITY
-            by_eta, by_scale = by_eta * factor * w if finite else ZERO, by_scale * factor * w if finite else ZERO
-            put(tile, row + i, by_eta)
-            sum_1, sum_s = I32(sum_1 + I32(by_eta)), I32(sum_s + I32(by_scale))
-    return sum_1, sum_s
+            by_eta, by_scale = by_eta * factor if finite else ZERO, by_scale * factor if finite else ZERO
+            put(tile, row + i, by_eta * w)
+            sum_1 = add32(sum_1, bits_of(fma(by_eta, w, MAGIC)))
+            sum_s = add32(sum_s, bits_of(fma(by_scale, w, MAGIC)))
+    too_much = U32(U32(full) * U32(MAGIC_BITS))
+    return I32(sum_1 - too_much), I32(sum_s - too_much)
 
 
 has_scale = False
@@ -296,7 +311,7 @@ def regression_tile(
         for h in range(2 if pair else 1):
             place, row = (k + h) * width, COEFFICIENT + h * STRIDE
             fetch(x, ahead, k + h, K)
-            weigh(public, place + d + 3, blocks, uniform, m, full, tile)
+            weigh(public, place + d + 3, width - d - 3, blocks, uniform, m, full, tile)
             one, scale = coefficients(intercept, p, public, place, inverse, limit, widest, row, full, tile)
             e = at(shift, k + h)
             if intercept:
@@ -316,7 +331,7 @@ def location_tile(
     for k in range(K):
         place = k * width
         fetch(x, ahead, k, K)
-        weigh(public, place + p + 3, blocks, uniform, m, full, tile)
+        weigh(public, place + p + 3, width - p - 3, blocks, uniform, m, full, tile)
         for i in range(full):
             put(tile, COEFFICIENT + i, ZERO)
         for j in range(p):
@@ -332,9 +347,10 @@ def location_tile(
         e = at(shift, k)
         for j in range(p):
             theta = at(public, place + j)
-            total_j = I32(0)
+            sum_j = U32(0)
             for i in range(full):
                 c = at(tile, COEFFICIENT + i)
-                g = slope(theta, at(tile, X + j * STRIDE + i)) * inverse * c
-                total_j = I32(total_j + I32(g if c > ZERO else ZERO))
-            put(total, k * p + j, at(total, k * p + j) + (I64(total_j) << e))
+                g = slope(theta, at(tile, X + j * STRIDE + i)) * inverse
+                sum_j = add32(sum_j, bits_of(fma(g if c > ZERO else ZERO, c, MAGIC)))
+            whole = I32(sum_j - U32(U32(full) * U32(MAGIC_BITS)))
+            put(total, k * p + j, at(total, k * p + j) + (I64(whole) << e))

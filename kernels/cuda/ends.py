@@ -9,7 +9,7 @@ from typing import Any
 from numba import cuda
 
 from pgbb_fast.kernels.cuda.compile import THREADS, WARPS
-from pgbb_fast.kernels.cuda.formulas import grid_weight, normal_pair, random_words, weight_exponent
+from pgbb_fast.kernels.cuda.formulas import grid_weight, normal_pair, random_words, rounding, weight_exponent
 from pgbb_fast.kernels.cuda.instructions import F32, I32, I64, INT32, INT64, U32, at, deposit, put
 from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import NORMALS, PURPOSE_NOISE
@@ -32,9 +32,9 @@ def _publish(theta: Any, weights: Any, pairs: Any, public: Any, shift: Any, row:
         if u > 0.0:
             cuda.atomic.min(least, 0, I32(weight_exponent(u)))
     cuda.syncthreads()
-    exponent = I64(at(least, I64(0)))
+    exponent, less = I64(at(least, I64(0))), rounding(d)
     for s in range(me, stride, THREADS):
-        u = grid_weight(weights[source, s], exponent) if k < K and s < blocks else 0.0
+        u = grid_weight(weights[source, s], exponent, less) if k < K and s < blocks else 0.0
         put(public, padded * row + k * stride + s, F32(u))
     for j in range(me, d, THREADS):
         put(public, k * row + j, F32(theta[source, j]))

@@ -13,7 +13,7 @@ from pgbb_fast.kernels.cuda.instructions import add32, fma, rotate_left, xor32
 from pgbb_fast.kernels.scalar import arithmetic, clip, losses, moments, random, sampling, smooth
 
 clip_factor = device(single(clip.clip_factor))
-grid_weight = device(clip.grid_weight)
+grid_weight, rounding = device(clip.grid_weight), device(clip.rounding)
 weight_exponent = device(clip.weight_exponent)
 moment_factor = device(moments.moment_factor)
 

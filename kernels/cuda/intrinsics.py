@@ -15,6 +15,7 @@ from numba.cuda.extending import intrinsic
 from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import warp
 from pgbb_fast.kernels.cuda.compile import device
+from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS
 
 I32, I64, U32, F32, F64 = np.int32, np.int64, np.uint32, np.float32, np.float64
 WORD = ir.IntType(32)
@@ -71,13 +72,14 @@ def reload(typing: Any) -> Any:
 
 
 @intrinsic
-def plus(typing: Any, total: Any, term: Any) -> Any:
-    """``total`` + ``term`` truncated toward zero; |term| < 2^31."""
+def plus(typing: Any, total: Any, c: Any, x: Any) -> Any:
+    """``total`` + round(c x), rounded as ``scalar.clip`` says."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.add(args[0], builder.fptosi(args[1], WORD))
+        bits = builder.bitcast(builder.fma(args[1], args[2], ir.FloatType()(MAGIC)), WORD)
+        return builder.add(args[0], builder.sub(bits, WORD(MAGIC_BITS)))
 
-    return types.int32(types.int32, types.float32), generate
+    return types.int32(types.int32, types.float32, types.float32), generate
 
 
 @intrinsic

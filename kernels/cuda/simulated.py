@@ -56,9 +56,9 @@ def reload() -> None:
     """Nothing to do."""
 
 
-def plus(total: Any, term: Any) -> Any:
-    """``total`` + ``term`` truncated toward zero."""
-    return np.int32(total + np.int32(term))
+def plus(total: Any, c: Any, x: Any) -> Any:
+    """``total`` + round(c x), ties to even; the product is exact in double precision."""
+    return np.int32(total + np.int32(np.rint(float(c) * float(x))))
 
 
 def _piece(kind: str) -> Any:

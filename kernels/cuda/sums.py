@@ -341,13 +341,14 @@ def _sums(
                             else:
                                 square = by_eta * by_eta * square_x
                             factor = clip_factor(square, limit)
-                            c = bounded(by_eta * factor * weight, square)
+                            by_eta = bounded(by_eta * factor, square)
                             if static(INTERCEPT):
-                                acc[k, 0] = plus(acc[k, 0], c)
+                                acc[k, 0] = plus(acc[k, 0], by_eta, weight)
                             if static(SCALE):
-                                acc[k, A - 1] = plus(acc[k, A - 1], bounded(by_scale * factor * weight, square))
+                                acc[k, A - 1] = plus(acc[k, A - 1], bounded(by_scale * factor, square), weight)
+                            c = by_eta * weight
                             for j in unrolled(XS):
-                                acc[k, FIRST + j] = plus(acc[k, FIRST + j], c * x[j])
+                                acc[k, FIRST + j] = plus(acc[k, FIRST + j], c, x[j])
                         else:
                             c = bounded(clip_factor(etas[k], limit) * weight, etas[k])
                             for j in unrolled(XS):
@@ -355,8 +356,8 @@ def _sums(
                                     t = at(theta, at_theta + j)
                                 else:
                                     t = at(theta, at_theta + min(features + j, p - 1))
-                                g = slope(t, x[j]) * inverse * c
-                                acc[k, j] = plus(acc[k, j], bounded(g, etas[k]))
+                                g = bounded(slope(t, x[j]) * inverse, etas[k])
+                                acc[k, j] = plus(acc[k, j], g, c)
 
         if working:
             terms += V

@@ -21,15 +21,17 @@ def exponent(weights: NDArray[np.float64]) -> int:
 
 
 def _grid_sum(gradient: Floats, weight: Floats, clip: float, p: int, e: int) -> NDArray[np.int64]:
-    """Sum over records of weight * clip_C(gradient) / C, each term truncated toward zero to a multiple of 2^-(22 + e)
-    and the sum given in multiples of 2^-32.  The bound is that of ``scalar.clip``, C (1 - (p + 16) 2^-24)."""
+    """Sum over records of weight * clip_C(gradient) / C, each term rounded to a multiple of 2^-(22 + e) and the sum
+    given in multiples of 2^-32.  The bound is that of ``scalar.clip``, C (1 - (p + 16) 2^-24), and weights are less by
+    what rounding d numbers can add, sqrt(d)/2 of these multiples."""
     limit = clip * (1 - (p + 16) * 2.0**-24)
+    weight = np.maximum(weight * TERM * 2.0**e - np.sqrt(gradient.shape[1]) / 2, 0.0)
     norm = np.sqrt((gradient**2).sum(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.where(norm > limit, limit / norm, 1.0)
         term = gradient * (factor * weight / clip)[:, None]
     term[~np.isfinite(norm)] = 0.0
-    return np.asarray(np.trunc(term * TERM * 2.0**e).astype(np.int64).sum(axis=0) << (10 - e))
+    return np.asarray(np.rint(term).astype(np.int64).sum(axis=0) << (10 - e))
 
 
 def decoded(records: Records, p: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:

@@ -52,7 +52,7 @@ def tolerance(loss, records, draws, mechanism, stream):
 
     A slope's argument has at most p + 4 roundings of at most ``reach``, and ``steep`` bounds the slope's derivative in
     it; the rational functions add 1e-7; clipping, the weight and the product add p + 20 roundings of at most the
-    bound.  One record's term then moves by at most 2^22 of all this in units of C, plus one for the truncation.
+    bound.  One record's term then moves by at most 2^22 of all this in units of C, plus one for rounding to the grid.
     """
     p, v = records.x.shape[1], 2.0**-24
     drawn = int(reference.minibatch(stream.key, stream.step, len(records.x), mechanism.threshold).sum())
@@ -218,19 +218,38 @@ def test_weights_on_the_grid():
         e = scalar_clip.weight_exponent(largest)
         assert largest <= 2.0**-e
         assert e == 10 or largest == 0.0 or largest * 2.0 ** (e + 1) >= 1
-        assert scalar_clip.grid_weight(largest, e) == largest * 2.0 ** (22 + e) <= 2**22
+        for less in (0.0, 1.5):
+            want = max(largest * 2.0 ** (22 + e) - less, 0.0)
+            assert scalar_clip.grid_weight(largest, e, less) == want <= 2**22
     for bad in (-1e-9, 1.0000001, math.nan, math.inf):
-        assert scalar_clip.grid_weight(bad, 3) == 0.0
+        assert scalar_clip.grid_weight(bad, 3, 0.5) == 0.0
 
 
-def test_terms_are_truncated_toward_zero():
-    """One record, weight 1: the term is the slope's product toward zero on the grid of 2^-22, in both signs."""
+def test_rounding_is_bounded_and_reached():
+    """The farthest that rounding moves a vector is (1/2, ..., 1/2) away."""
+    for d in (1, 2, 3, 50):
+        half = np.full(d, 0.5)      # ties go to even: to 0
+        assert scalar_clip.rounding(d) == pytest.approx(np.linalg.norm(half - np.rint(half)), rel=1e-15)
+
+
+def test_the_magic_number_rounds():
+    """Bits of M + t are those of M plus t rounded to the nearest integer, for all of [-2^22, 2^22] that is tried."""
+    rng = np.random.default_rng(4)
+    t = np.concatenate([rng.uniform(-(2**22), 2**22, 100_000), np.arange(-5, 5.5, 0.5), [2.0**22, -(2.0**22)]])
+    t = t.astype(np.float32)
+    bits = (t + np.float32(scalar_clip.MAGIC)).view(np.int32).astype(np.int64) - scalar_clip.MAGIC_BITS
+    assert np.array_equal(bits, np.rint(t).astype(np.int64))
+
+
+def test_terms_are_rounded_to_the_nearest():
+    """One record, weight 1, less what rounding may add: the slope's product, rounded on the grid of 2^-22."""
     key = np.arange(8)
-    for target in (0.7, -0.7, 1e-7, -1e-7, 2.4e-7, -2.4e-7):
+    weight = np.float32(2**22 - scalar_clip.rounding(2))
+    for target in (0.7, -0.7, 1e-7, -1e-7, 1.3e-7, -1.3e-7, 2.4e-7, -2.4e-7):
         records = Records(np.zeros((1, 1), np.float32), np.full(1, -target, np.float32), np.zeros(1, np.int32))
         draws = Draws(np.zeros((1, 2)), np.array([[1.0, 0.0]]), np.array([[1.345, 0.0]]))
         got = cpu.gradient_sums("huber_fixed", True, records, draws, Mechanism(1.0, GRID, 0.0), Stream(key, 0))
-        assert got[0].tolist() == [math.trunc(float(np.float32(target)) * 2**22) << 10, 0]
+        assert got[0].tolist() == [round(float(np.float32(target)) * float(weight)) << 10, 0]
 
 
 def test_wrong_shapes_are_refused():
