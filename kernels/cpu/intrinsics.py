@@ -144,11 +144,11 @@ def _number(encoding: str) -> Callable[..., Any]:
     return number  # type: ignore[no-any-return]
 
 
-def _rows_to_columns(lanes: int, encoding: str) -> Callable[..., None]:
+def _rows_to_columns(lanes: int, encoding: str, listed: bool) -> Callable[..., None]:
     """An intrinsic that turns pieces of 16 rows into ``lanes`` (4 or 8) columns of 16 numbers each.
 
-    ``f(x, width, column, hits, first, buffer, place, stride)``: x[hits[first + r], column + j], r < 16, j < lanes, goes
-    to buffer[place + j * stride + r].  ``lanes`` numbers are read from each row, past its end into the next row: the
+    ``f(x, width, column, hits, first, buffer, place, stride)``: x[row r, column + j], r < 16, j < lanes, goes to
+    buffer[place + j * stride + r]; row r is hits[first + r] if ``listed``, else first + r.  ``lanes`` numbers are read from each row, past its end into the next row: the
     caller sees to it that there is one.  A butterfly of log2(lanes) steps; shuffles only.
     """
 
@@ -163,7 +163,9 @@ def _rows_to_columns(lanes: int, encoding: str) -> Callable[..., None]:
             intp = width_.type
 
             def row(r: int) -> Any:
-                hit = builder.load(_element(context, builder, kinds[3], hits_, builder.add(first_, intp(r))))
+                hit = builder.add(first_, intp(r))
+                if listed:
+                    hit = builder.load(_element(context, builder, kinds[3], hits_, hit))
                 start = builder.add(builder.mul(hit, width_), column_)
                 pointer = _element(context, builder, kinds[0], x_, start)
                 wide = builder.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
@@ -203,7 +205,12 @@ def _rows_to_columns(lanes: int, encoding: str) -> Callable[..., None]:
 
 ENCODINGS = ("", "float16", "bfloat16")    # "": what the array's own type says
 NUMBER = {encoding: _number(encoding) for encoding in ENCODINGS}
-ROWS_TO_COLUMNS = {(lanes, code): _rows_to_columns(lanes, code) for lanes in (4, 8) for code in ENCODINGS}
+ROWS_TO_COLUMNS = {
+    (lanes, encoding, listed): _rows_to_columns(lanes, encoding, listed)
+    for lanes in (4, 8)
+    for encoding in ENCODINGS
+    for listed in (False, True)
+}
 
 
 @intrinsic

@@ -27,7 +27,7 @@ from pgbb_fast.kernels.cpu.sampling import (
     whole,
 )
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MOST_TILES, PAD, TILE, decode, flush, tile_rows
+from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MOST_TILES, PAD, TILE, decode, flush, tile_rows, tile_size
 from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
@@ -60,7 +60,7 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
         put(public, place + d + 2, F32(c))
         largest = 0.0
         for s in range(blocks):
-            largest = max(largest, weights[k, s])
+            largest = weights[k, s] if weights[k, s] > largest else largest
         exponent = weight_exponent(largest)
         put(shift, k, I64(MOST_EXPONENT - exponent))
         for s in range(blocks):
@@ -146,13 +146,13 @@ def _share(
     K, d = theta.shape
     p = d - (1 if has_scale else 0) - (1 if intercept and regression else 0)
     publish(theta, weights, pairs, public, shift)
-    width, inverse, longest = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p))
+    width, inverse, longest, most = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p)), I64(tile_size(K, p))
     for i in range(K * d):
         put(total, i, I64(0))
         for lane in range(VECTOR):
             put(sums, i * VECTOR + lane, I32(0))
     everything, skipping = threshold >= ALL, bits > 0
-    size = I64(TILE if everything else BATCH)
+    size = most if everything else I64(BATCH)
     if skipping:
         size = I64(1) << bits
     lag = I64(0 if everything else LAG)
@@ -162,8 +162,9 @@ def _share(
     while unit < last or record < end or m > 0:
         if unit < last or record < end:
             if record >= end:
-                record, end, index = unit * size, min(n, (unit + 1) * size), unit << CHUNK_COUNTER
+                record, index = unit * size, unit << CHUNK_COUNTER
                 unit += 1
+                end = unit * size if unit < units else n
             if everything:
                 m, record = whole(record, end, queue, m), end
             else:
@@ -183,8 +184,8 @@ def _share(
                 else:
                     m, record = mask(words, record, end, threshold, queue, m), end
         done = unit >= last and record >= end
-        while m >= lag + TILE or (done and m > 0):
-            part = min(m, I64(TILE))
+        while m >= lag + most or (done and m > 0):
+            part = m if m < most else most
             ahead = end if everything and (K > 1 or columnwise) and end < n else I64(-1)
             process(queue, part, ahead, x, y, block, starts, table, p, intercept, K, public, width, inverse, longest,
                     shift, blocks, values, sums, total)  # fmt: skip
@@ -193,7 +194,7 @@ def _share(
                 flush(K, d, shift, sums, total)
                 tiles = I64(0)
             m -= part
-            asked = max(I64(0), asked - part)
+            asked = asked - part if asked > part else I64(0)
             for i in range(m):
                 put(queue, i, at(queue, i + part))
     flush(K, d, shift, sums, total)
@@ -222,7 +223,8 @@ def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> 
     if width < 0:
         load = part(tile._load_columns, number=number)
     else:
-        pieces = {"by_eight": ROWS_TO_COLUMNS[8, x_encoding], "by_four": ROWS_TO_COLUMNS[4, x_encoding]}
+        names = {"by_eight": (8, True), "by_four": (4, True), "next_eight": (8, False), "next_four": (4, False)}
+        pieces = {name: ROWS_TO_COLUMNS[lanes, x_encoding, listed] for name, (lanes, listed) in names.items()}
         load = part(tile._load, WIDTH=width, number=number, **pieces)
     response = part(tile._load_response, number=NUMBER[y_encoding])
     add_tile = merged(special(body, squares=squares, coefficients=coefficients, fetch=part(tile._fetch)))

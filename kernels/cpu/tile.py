@@ -29,6 +29,7 @@ from pgbb_fast.kernels.scalar.clip import INFINITY, MAGIC, MAGIC_BITS, MOST_SQUA
 TILE = 448          # records, a multiple of PAD; 511 terms of at most 2^22 can be added in 32 bits (also in a lane)
 PAD = 64            # records are padded to a multiple of this
 LOOKED_UP = 32      # weights of a draw that can be looked up in registers
+FEW_DRAWS, FEW_BYTES = 1, 30_000
 MOST_TILES = 511 * VECTOR // TILE   # whose terms can be added in a lane
 STRIDE = TILE + 16  # from row to row: not a power of two, so that rows don't share a cache set
 SQUARE, WEIGHT, ETA, COEFFICIENT = 0, STRIDE, 2 * STRIDE, 3 * STRIDE
@@ -40,6 +41,15 @@ terms_2x4, terms_2x2, terms_2x1 = _TERMS[2, 4], _TERMS[2, 2], _TERMS[2, 1]
 terms_1x4, terms_1x2, terms_1x1 = _TERMS[1, 4], _TERMS[1, 2], _TERMS[1, 1]
 
 I32, U32, F32, I64 = np.int32, np.uint32, np.float32, np.int64
+
+
+def _tile_size(K: int, p: int) -> int:
+    """Records of a tile, a multiple of PAD: with one draw it pays that the tile, the rows it comes from and their
+    numbers lie in the first-level cache together; with more, loops over records had better be long."""
+    size = FEW_BYTES // (8 * (p + 1) + 36) // PAD * PAD
+    if K > FEW_DRAWS or size > TILE:
+        return TILE
+    return size if size > PAD else PAD
 
 
 def tile_rows(p: int) -> int:
@@ -56,11 +66,19 @@ def _load(x: Any, hits: Any, together: Any, m: Any, full: Any, tile: Any) -> Non
     fast = full
     while fast > 0 and at(hits, fast - 1) > last:
         fast -= 16
-    for i in range(0, fast, 16):
-        for column in range(0, end, 8):
-            by_eight(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
-        if end < width:
-            by_four(x, width, end, hits, i, tile, X + end * STRIDE + i, STRIDE)
+    if together and fast <= m:
+        first = at(hits, 0)
+        for i in range(0, fast, 16):
+            for column in range(0, end, 8):
+                next_eight(x, width, column, hits, first + i, tile, X + column * STRIDE + i, STRIDE)
+            if end < width:
+                next_four(x, width, end, hits, first + i, tile, X + end * STRIDE + i, STRIDE)
+    else:
+        for i in range(0, fast, 16):
+            for column in range(0, end, 8):
+                by_eight(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
+            if end < width:
+                by_four(x, width, end, hits, i, tile, X + end * STRIDE + i, STRIDE)
     for i in range(fast, full):
         start = at(hits, i) * width
         for j in range(width):
@@ -144,12 +162,12 @@ def _fetch(x: Any, ahead: Any, k: Any, K: Any) -> None:
     line = 64 // x.itemsize
     if columnwise:
         n, columns = x.shape[1], x.shape[0]
-        size = min(TILE, n - ahead)
+        size = n - ahead if n - ahead < TILE else TILE
         for j in range(columns * k // K, columns * (k + 1) // K):
             for i in range(j * n + ahead, j * n + ahead + size, line):
                 prefetch(x, i)
     else:
-        size = min(TILE, x.shape[0] - ahead) * x.shape[1]
+        size = (x.shape[0] - ahead if x.shape[0] - ahead < TILE else TILE) * x.shape[1]
         for i in range(ahead * x.shape[1] + size * k // K, ahead * x.shape[1] + size * (k + 1) // K, line):
             prefetch(x, i)
 
@@ -208,11 +226,14 @@ def _flush(K: Any, d: Any, shift: Any, sums: Any, total: Any) -> None:
 WIDTH = 0           # columns of x, bound when the kernel is specialised; 0: any number
 by_eight: Any = None    # pieces of rows to columns, bound likewise
 by_four: Any = None
+next_eight: Any = None  # the same of rows that follow each other
+next_four: Any = None
 columnwise = False  # whether x is stored by columns, (columns, n)
 number: Any = None  # one stored number in single precision, bound likewise
 P = 0               # number of features, bound when the kernel is specialised; 0: any
 slope: Any = None   # bound for each loss
 
+tile_size = inner(_tile_size)
 decode = inner(single(_decode))
 weigh = inner(single(_weigh))
 accumulate = inner(_accumulate)

@@ -46,7 +46,9 @@ def clip_limit(p: int) -> float:
 def weight_exponent(largest: float) -> int:
     """e in 0..10 with 2^-e >= ``largest``, the largest weight of a draw (public)."""
     exponent = -math.frexp(largest)[1]
-    return min(max(exponent, 0), MOST_EXPONENT)
+    if exponent > MOST_EXPONENT:
+        return MOST_EXPONENT
+    return exponent if exponent > 0 else 0
 
 
 def rounding(d: int) -> float:
@@ -57,7 +59,8 @@ def rounding(d: int) -> float:
 def grid_weight(u: float, exponent: int, less: float) -> float:
     """u 2^(22 + e) - ``less``, at least 0; what isn't a weight (outside [0, 1], nan) counts as zero."""
     if 0.0 <= u <= 1.0:
-        return max(u * (1 << (TERM_BITS + exponent)) - less, 0.0)
+        weight = u * (1 << (TERM_BITS + exponent)) - less
+        return weight if weight > 0.0 else 0.0
     return 0.0
 
 
