@@ -100,6 +100,28 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.intp), generate
 
 
+@intrinsic
+def fetch_add(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[index]``, to which ``value`` is added at once, whatever other threads do; what was written before is seen
+    by whoever sees the sum."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _element(context, builder, signature.args[0], args[0], args[1])
+        return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def latest(typing: Any, array: Any, index: Any) -> Any:
+    """``array[index]`` as other threads have left it."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_element(context, builder, signature.args[0], args[0], args[1]), "acquire", 8)
+
+    return types.int64(array, types.intp), generate
+
+
 def _as_float(builder: Any, value: Any, element: Any, encoding: str, lanes: int = 0) -> Any:
     """A number, or a vector of ``lanes`` of them, in single precision.
 

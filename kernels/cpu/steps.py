@@ -13,7 +13,7 @@ from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, rounding, weight_exponent
-from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS, VECTOR, at, prefetch, put
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS, VECTOR, at, fetch_add, prefetch, put
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
@@ -35,6 +35,7 @@ from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_co
 LAG = TILE                  # sampled records that wait while their cache lines are on the way
 QUEUE = LAG + 2 * TILE + PAD   # most records that wait
 UNROLLED = 16               # up to as many features get a kernel of their own
+SHARES = 16                 # of the data that a group takes, one after the other, if all are equally fast
 SERIAL = 40_000             # records x draws x features below which one thread is faster than two
 
 F32, I32, I64 = np.float32, np.int32, np.int64
@@ -122,7 +123,7 @@ def _ask(first: Any, last: Any, queue: Any, x: Any, y: Any, block: Any, starts: 
                 prefetch(x, j * x.shape[1] + hit)
         else:
             prefetch(x, hit * x.shape[1])
-            prefetch(x, hit * x.shape[1] + x.shape[1] - 1)
+            prefetch(x, hit * x.shape[1] + (x.shape[1] + 7) // 8 * 8 - 1)    # pieces of eight are read
         if y.size > 0:
             prefetch(y, hit)
         if starts.size == 0:
@@ -136,12 +137,15 @@ regression = True
 
 
 def _share(
-    group: Any, groups: Any, intercept: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, theta: Any,
+    progress: Any, groups: Any, intercept: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, theta: Any,
     weights: Any, pairs: Any, clip: Any, threshold: Any, inverse_log: Any, limit: Any, bits: Any, key: Any, step: Any,
     public: Any, shift: Any, values: Any, queue: Any, blocks: Any, words: Any, gaps: Any, sums: Any,
     total: Any,
 ) -> None:  # fmt: skip
-    """Sums over the minibatch's records in one group's share of the data, in ``total`` (at least K d)."""
+    """Sums over the minibatch's records in the shares of the data that this group takes, in ``total`` (at least K d).
+
+    ``progress`` counts the pieces of data that some group has taken, and the groups that are done.
+    """
     n = x.shape[1] if columnwise else x.shape[0]
     K, d = theta.shape
     p = d - (1 if has_scale else 0) - (1 if intercept and regression else 0)
@@ -157,9 +161,14 @@ def _share(
         size = I64(1) << bits
     lag = I64(0 if everything else LAG)
     units = (n + size - 1) // size
-    unit, last = group * units // groups, (group + 1) * units // groups
+    share = units // (groups * SHARES) + 1
+    unit, last, more = I64(0), I64(0), True
     record, end, index, m, asked, tiles = I64(0), I64(0), I64(0), I64(0), I64(0), I64(0)
-    while unit < last or record < end or m > 0:
+    while more or record < end or m > 0:
+        if unit >= last and record >= end and more:
+            unit = fetch_add(progress, 0, share)
+            last = unit + share if unit + share < units else units
+            more = unit < units
         if unit < last or record < end:
             if record >= end:
                 record, index = unit * size, unit << CHUNK_COUNTER
@@ -175,15 +184,14 @@ def _share(
                 for i in range(parts):
                     if skipping:
                         measure(i, words, inverse_log, limit, gaps)
-                    first, more = asked + (m - asked) * i // parts, asked + (m - asked) * (i + 1) // parts
-                    ask(first, more, queue, x, y, block, starts)
+                    ask(asked + (m - asked) * i // parts, asked + (m - asked) * (i + 1) // parts, queue, x, y, block, starts)
                 asked = m
                 if skipping:
                     index += LANES
                     m, record = skip(gaps, record, end, I64(limit), queue, m)
                 else:
                     m, record = mask(words, record, end, threshold, queue, m), end
-        done = unit >= last and record >= end
+        done = not more
         while m >= lag + most or (done and m > 0):
             part = m if m < most else most
             ahead = end if everything and (K > 1 or columnwise) and end < n else I64(-1)
@@ -198,6 +206,7 @@ def _share(
             for i in range(m):
                 put(queue, i, at(queue, i + part))
     flush(K, d, shift, sums, total)
+    fetch_add(progress, 1, 1)
 
 
 @cache
@@ -303,14 +312,15 @@ def gradient_sums(
     constants = _sampling(threshold)
     x = x if by_rows else x.T
     scratch = _scratch.get(groups, K, d, draws.weights.shape[1] - 1)
+    progress = np.zeros(2, dtype=np.int64)
     jobs = [
         (
-            group, groups, intercept, x, y, records.block, records.starts, records.map, draws.theta, draws.weights,
-            draws.constants, mechanism.clip, threshold, *constants, stream.key, stream.step, *scratch[group],
+            progress, groups, intercept, x, y, records.block, records.starts, records.map, draws.theta, draws.weights,
+            draws.constants, mechanism.clip, threshold, *constants, stream.key, stream.step, *memory,
         )
-        for group in range(groups)
+        for memory in scratch
     ]  # fmt: skip
-    run(kernel, jobs)
+    run(kernel, jobs, progress[1:])
     total: NDArray[np.int64] = scratch[0][-1].copy()
     for memory in scratch[1:]:
         total += memory[-1]
