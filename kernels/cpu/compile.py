@@ -58,6 +58,11 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`inlined`, for a large part that several kernels call: it is optimised once, on its own."""
+    return numba.njit(function, error_model="numpy")  # type: ignore[no-any-return]
+
+
 def merged(function: Callable[..., Any]) -> Callable[..., Any]:
     """As :func:`inner`, for a large part that is called from one place: it isn't optimised on its own first, which
     saves time; for small parts Numba's own inlining costs more than that."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pgbb_fast.kernels.cpu.compile import inlined, inner
+from pgbb_fast.kernels.cpu.compile import apart, inner
 from pgbb_fast.kernels.cpu.formulas import gap, normal_pair, random_words, uniform64
 from pgbb_fast.kernels.cpu.intrinsics import at, put
 from pgbb_fast.kernels.scalar.clip import GRID
@@ -81,28 +81,28 @@ def _skip(gaps: Any, record: Any, end: Any, limit: Any, hits: Any, m: Any) -> An
     return m, record
 
 
-random_lanes = inlined(_random_lanes)
+random_lanes = apart(_random_lanes)
 mask = inner(_mask)
 measure = inner(_measure)
 whole = inner(_whole)
 skip = inner(_skip)
 
 
-def add_noise(grid: Any, multiplier: Any, key: Any, step: Any) -> None:
-    """Add the Gaussian perturbation, rounded to the grid, to ``grid`` (K, d) in place."""
-    flat = grid.reshape(-1)
+def add_noise(grid: Any, multiplier: Any, key: Any, step: Any, words: Any) -> None:
+    """Add the Gaussian perturbation, rounded to the grid, to ``grid`` (all coordinates in a row) in place; ``words`` is
+    room for BATCH of them."""
     sigma = multiplier * GRID
-    words = np.empty(WORDS, dtype=np.int64)
-    for j in range(0, flat.size, 2):
-        if j % NORMALS == 0:
-            index = I64(j // NORMALS)
-            block = random_words(
-                U32(key[0]), U32(key[1]), U32(key[2]), U32(key[3]), U32(key[4]), U32(key[5]), U32(key[6]), U32(key[7]),
-                U32(index), U32(index >> 32), U32(step), U32(PURPOSE_NOISE),
-            )  # fmt: skip
-            for w in range(WORDS):
-                words[w] = I64(block[w])
-        a, b = normal_pair(words, j % NORMALS // 2 * 5)
-        flat[j] += np.int64(np.rint(sigma * a))
-        if j + 1 < flat.size:
-            flat[j + 1] += np.int64(np.rint(sigma * b))
+    for j in range(0, grid.size, 2):
+        block, w = j // NORMALS, j % NORMALS // 2 * 5
+        lane = block % LANES
+        if j % (LANES * NORMALS) == 0:
+            random_lanes(key, I64(PURPOSE_NOISE), step, I64(block), words)
+        five = (
+            I64(at(words, w * LANES + lane)), I64(at(words, (w + 1) * LANES + lane)),
+            I64(at(words, (w + 2) * LANES + lane)), I64(at(words, (w + 3) * LANES + lane)),
+            I64(at(words, (w + 4) * LANES + lane)),
+        )  # fmt: skip
+        a, b = normal_pair(five, 0)
+        put(grid, j, at(grid, j) + I64(np.rint(sigma * a)))
+        if j + 1 < grid.size:
+            put(grid, j + 1, at(grid, j + 1) + I64(np.rint(sigma * b)))

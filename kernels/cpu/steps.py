@@ -332,5 +332,6 @@ def noisy_gradient(
 ) -> NDArray[np.int64]:
     """One release: :func:`gradient_sums` plus the Gaussian perturbation, whatever the minibatch (an empty one too)."""
     grid = gradient_sums(loss, intercept, records, draws, mechanism, stream)
-    _noise()(grid, mechanism.noise_multiplier, stream.key, stream.step)
+    words = np.empty(BATCH, dtype=np.uint32)
+    _noise()(grid.reshape(-1), mechanism.noise_multiplier, stream.key, stream.step, words)
     return grid
