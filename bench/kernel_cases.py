@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels import cpu
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
-from pgbb_fast.kernels.cpu.intrinsics import at
+from pgbb_fast.kernels.cpu.intrinsics import at, prefetch
 from pgbb_fast.kernels.cpu.threads import run
 
 S = 20
@@ -122,9 +122,14 @@ def _total(x):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def _touch(x, width, hits):  # type: ignore[no-untyped-def]
-    total = 0.0
+    total, ahead = 0.0, 400
     for i in range(hits.size):
-        total += at(x, at(hits, i) * width)
+        if i + ahead < hits.size:
+            start = at(hits, i + ahead) * width
+            prefetch(x, start)
+            prefetch(x, start + width - 1)
+        start = at(hits, i) * width
+        total += at(x, start) + at(x, start + width - 1)
     return total
 
 
@@ -140,7 +145,8 @@ def read_rate() -> float:
 
 
 def random_rate(records: int, width: int, hits: int) -> float:
-    """Rows a second of which all threads read one number each, at ascending random places, without arithmetic."""
+    """Rows a second of which all threads read the first and the last number, at ascending random places, asked for long
+    before and without arithmetic: the fastest of some ways that were tried."""
     x = np.ones((records, width), np.float32)
     rng = np.random.default_rng(0)
     sets = [np.sort(rng.integers(0, records, hits)) for _ in range(40)]

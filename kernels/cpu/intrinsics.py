@@ -170,8 +170,9 @@ def _rows_to_columns(lanes: int, encoding: str, listed: bool) -> Callable[..., N
     """An intrinsic that turns pieces of 16 rows into ``lanes`` (4 or 8) columns of 16 numbers each.
 
     ``f(x, width, column, hits, first, buffer, place, stride)``: x[row r, column + j], r < 16, j < lanes, goes to
-    buffer[place + j * stride + r]; row r is hits[first + r] if ``listed``, else first + r.  ``lanes`` numbers are read from each row, past its end into the next row: the
-    caller sees to it that there is one.  A butterfly of log2(lanes) steps; shuffles only.
+    buffer[place + j * stride + r]; row r is hits[first + r] if ``listed``, else first + r.  ``lanes`` numbers are read
+    from each row, past its end into the next row: the caller sees to it that there is one.  A butterfly of log2(lanes)
+    steps; shuffles only.
     """
 
     @intrinsic

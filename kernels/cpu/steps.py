@@ -184,7 +184,8 @@ def _share(
                 for i in range(parts):
                     if skipping:
                         measure(i, words, inverse_log, limit, gaps)
-                    ask(asked + (m - asked) * i // parts, asked + (m - asked) * (i + 1) // parts, queue, x, y, block, starts)
+                    start, stop = asked + (m - asked) * i // parts, asked + (m - asked) * (i + 1) // parts
+                    ask(start, stop, queue, x, y, block, starts)
                 asked = m
                 if skipping:
                     index += LANES

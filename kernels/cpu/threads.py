@@ -47,10 +47,10 @@ os.register_at_fork(after_in_child=_forget)
 
 def _finished(done: Any, jobs: Any) -> Any:
     """Whether ``done[0]`` gets to ``jobs`` soon."""
-    for _ in range(PATIENCE):
-        if latest(done, 0) >= jobs:
-            return True
-    return False
+    looks = 0
+    while latest(done, 0) < jobs and looks < PATIENCE:
+        looks += 1
+    return looks < PATIENCE
 
 
 @cache
