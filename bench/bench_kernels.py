@@ -167,7 +167,7 @@ print(time.perf_counter() - start)
 
 def first_calls() -> list[str]:
     """Seconds of a process's first release, without and with what an earlier process has compiled."""
-    lines = ["", "| first release, p = 5 | seconds, nothing compiled yet | compiled by another process |", "|---|--:|--:|"]
+    lines = ["", "| first release, p = 5 | seconds, nothing compiled yet | compiled before |", "|---|--:|--:|"]
     for loss, d in (("huber_concomitant", 7), ("quantile_gaussian", 6), ("logistic", 6)):
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-c", FIRST_CALL.format(loss=loss, d=d)]
