@@ -250,8 +250,7 @@ def own_slope(slope: Callable[[float, float], float], bound: float) -> Loss:
 
 
 def own_loss(gradient: RecordGradient) -> Loss:
-    """Any loss by its records' gradients, theta (d,), x (m, p), y (m,) -> (m, d), in units of their bound: what is
-    longer than 1 is clipped, and what is not finite counts as zero."""
+    """Any loss by its records' gradients, theta (d,), x (m, p), y (m,) -> (m, d); what is not finite counts as zero."""
     return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, gradient=gradient)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -109,9 +110,13 @@ class PrivateMEstimator(PrivateEstimator):
         self._try(gradients, bounds)
         centre, radius = self._box.mean(axis=1), (self._box[:, 1] - self._box[:, 0]) / 2
 
+        # as of a linear predictor's loss with slopes of at most 1 over the unit box: exploration reads scales off that
+        bound = math.sqrt(len(radius))
+        scale = radius * (bound / self.clip)
+
         def by_unit_theta(theta: Array, x: Array, y: Array) -> Array:
             inside = np.clip(x, bounds[:, 0], bounds[:, 1])
-            return gradients(centre + radius * theta, inside, np.clip(y, y_low, y_high)) * (radius / self.clip)
+            return gradients(centre + radius * theta, inside, np.clip(y, y_low, y_high)) * scale
 
         def unit() -> Unit:
             require_finite(who, X=array, y=response)
@@ -121,7 +126,7 @@ class PrivateMEstimator(PrivateEstimator):
             unit,
             n,
             own_loss(by_unit_theta),
-            clip=1.0,
+            clip=bound,
             intercept=False,
             box=np.tile([-1.0, 1.0], (len(radius), 1)),
             to_natural=AffineMap(np.diag(radius), centre),
