@@ -23,7 +23,7 @@ from unittest import mock
 from numba import cuda
 from numba.cuda import types
 
-from pgbb_fast.kernels.cuda import moments, records, steps
+from pgbb_fast.kernels.cuda import finite, moments, records, steps, unit
 from pgbb_fast.kernels.cuda.compile import BLOCKS_PER_SM, THREADS, WARPS
 from pgbb_fast.kernels.cuda.plan import Kind, kind_of
 from pgbb_fast.kernels.cuda.sums import FB
@@ -112,6 +112,9 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     pairs = (array(F64), array(F64), array(types.int32), array(types.int32), array(I64), types.UniTuple(I64, 7), F64)
     for loss in CONSTANTS:
         yield f"moments_{loss}", moments.moments_kernel(loss, True, True), (*of_records(F32, F32), *pairs)
+    yield "find", finite._find_kernel(), (array(F32), I64, I64, I64, I64, array(types.int32))
+    bounds = (array(F64), array(F64), array(F64), array(F64))
+    yield "to_unit", unit._to_unit_kernel(), (array(F32), I64, I64, I64, I64, *bounds, array(F32))
     yield "add_up", moments._add_up_kernel(), (array(I64), I64, array(I64))
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         PrivateHuberRegressor,
         PrivateLogisticRegressor,
         PrivateMean,
+        PrivateMEstimator,
         PrivateQuantileRegressor,
     )
     from pgbb_fast.exploration import Exploration
@@ -51,6 +52,7 @@ _HOME = {
     "PrivateGeneralisedRegressor": "estimators",
     "PrivateHuberRegressor": "estimators",
     "PrivateLogisticRegressor": "estimators",
+    "PrivateMEstimator": "estimators",
     "PrivateMean": "estimators",
     "PrivateQuantileRegressor": "estimators",
     "plan": "planner",
@@ -74,6 +76,7 @@ __all__ = [
     "PrivateGeneralisedRegressor",
     "PrivateHuberRegressor",
     "PrivateLogisticRegressor",
+    "PrivateMEstimator",
     "PrivateMean",
     "PrivateQuantileRegressor",
     "__version__",

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DeviceError
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.kernels.cuda.probe import probe
 from pgbb_fast.kernels.cuda.spans import on_device
 
-__all__ = ["DEVICES", "Device", "all_finite", "kernels", "on_device", "place", "resolve"]
+__all__ = ["DEVICES", "Device", "all_finite", "kernels", "on_device", "place", "resolve", "unit_columns"]
 
 DEVICES = ("auto", "cpu", "cuda")
 Kind = Literal["cpu", "cuda"]
@@ -61,6 +64,13 @@ def all_finite(array: Any) -> bool:
     from pgbb_fast.kernels.cuda.finite import all_finite as found
 
     return found(array)
+
+
+def unit_columns(array: Any, bounds: NDArray[np.float64], centre: Any, radius: Any) -> Any:
+    """(clip(x, low, high) - centre) / radius of each column of an array on the GPU: a single-precision copy there."""
+    from pgbb_fast.kernels.cuda.unit import unit_columns as mapped
+
+    return mapped(array, bounds, centre, radius)
 
 
 def place(kind: Kind, records: Records, response: bool) -> Any:

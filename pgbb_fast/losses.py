@@ -29,12 +29,15 @@ __all__ = [
     "huber_kappa",
     "logistic",
     "mean",
+    "own_loss",
     "own_slope",
     "smoothed_quantile",
 ]
 
 QUANTILE_KERNELS = ("gaussian", "logistic")
+LONGEST = 2.0**100  # of the entries of a gradient of the user's own
 LOCATION = frozenset({"mean", "exponential_mean"})  # kernels of losses without a response
+RecordGradient = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Loss:
         Correlation of the rules' scores for normal residuals; None: that of quantile levels.
     slope : callable, optional
         A slope of the user's own, (y, eta) -> d loss / d eta of one record, over its bound; ``kernel`` is "own".
+    gradient : callable, optional
+        Or gradients of the user's own, theta (d,), x (m, p), y (m,) -> (m, d), row i a function of theta and record i.
     """
 
     kernel: str
@@ -77,6 +82,7 @@ class Loss:
     ridge: float = 0.0
     correlation: tuple[tuple[float, ...], ...] | None = None
     slope: Callable[[float, float], float] | None = None
+    gradient: RecordGradient | None = None
 
     @property
     def is_quantile(self) -> bool:
@@ -119,14 +125,26 @@ class Loss:
         low, high = np.minimum.outer(tau, tau), np.maximum.outer(tau, tau)
         return np.asarray(np.sqrt(low * (1.0 - high) / (high * (1.0 - low))))
 
+    @property
+    def own(self) -> bool:
+        """Whether this is a loss of the user's own, which no compiled kernel knows."""
+        return self.slope is not None or self.gradient is not None
+
     def own_gradient(self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any], intercept: bool) -> NDArray[Any]:
-        """Gradients (m, d) of a loss of the user's own; the slope is asked for record by record, so none can depend on
-        another, and one that is not finite makes its record count as zero."""
-        assert self.slope is not None
-        design = np.column_stack([np.ones(len(x)), x]) if intercept else x
-        eta = design @ theta
-        slope = np.fromiter(map(self.slope, y.tolist(), eta.tolist()), dtype=np.float64, count=len(y))
-        return np.asarray(slope[:, None] * design)
+        """Gradients (m, d) of a loss of the user's own; a slope is asked for record by record, so none can depend on
+        another.  One that is not finite makes its record count as zero; one beyond 2^100, whose square may overflow
+        (NumPy would warn of it), is shortened to that, which is far above any clipping bound."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if self.gradient is not None:
+                found = self.gradient(theta, x, y)
+            else:
+                assert self.slope is not None
+                design = np.column_stack([np.ones(len(x)), x]) if intercept else x
+                eta = design @ theta
+                slope = np.fromiter(map(self.slope, y.tolist(), eta.tolist()), dtype=np.float64, count=len(y))
+                found = slope[:, None] * design
+            largest = np.abs(found).max(axis=1, keepdims=True, initial=0.0)
+            return np.asarray(np.where(largest > LONGEST, found * (LONGEST / largest), found))
 
     def gradient_bound(self, feature_bound: float) -> float:
         """Bound C of one record's gradient norm, given ``|x| <= feature_bound``."""
@@ -229,6 +247,11 @@ def own_slope(slope: Callable[[float, float], float], bound: float) -> Loss:
             return math.nan
 
     return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, slope=scaled)
+
+
+def own_loss(gradient: RecordGradient) -> Loss:
+    """Any loss by its records' gradients, theta (d,), x (m, p), y (m,) -> (m, d); what is not finite counts as zero."""
+    return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, gradient=gradient)
 
 
 def logistic(ridge: float = 0.0) -> Loss:

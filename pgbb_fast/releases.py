@@ -155,7 +155,7 @@ def release_step(
     draws = Draws(np.ascontiguousarray(at), weights, np.asarray(loss.constants)[rule])
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     stream = Stream(keys.secret, step)
-    if loss.slope is None:
+    if not loss.own:
         grid = _kernels(problem).noisy_gradient(
             loss.kernel, problem.intercept, problem.records, draws, mechanism, stream
         )
@@ -190,7 +190,7 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     L, loss = len(theta), problem.loss
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
-    if loss.slope is None:
+    if not loss.own:
         run = _kernels(problem)
         grid = run.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
     else:

@@ -21,7 +21,7 @@ from pgbb_fast.generator import Generator
 from pgbb_fast.networks import Networks
 from pgbb_fast.releases import Keys, Problem, release_step
 
-__all__ = ["Optimiser", "train", "train_together"]
+__all__ = ["Optimiser", "one_torch_thread", "train", "train_together"]
 
 AHEAD = 500     # steps whose public inputs are drawn at once
 SCHEDULES = ("exponential", "cosine")
@@ -58,7 +58,7 @@ class Optimiser:
 
 
 @contextmanager
-def _one_torch_thread() -> Iterator[None]:
+def one_torch_thread() -> Iterator[None]:
     """Small matrix products are fastest, and the same on every machine size, in one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -120,7 +120,7 @@ def train_together(
     averaged_from = steps - int(settings.average * steps)
     average = torch.zeros_like(networks.flat.data)
     sources = [_Inputs(*each) for each in zip(problems, generators, keys, strict=True)]
-    with _one_torch_thread():
+    with one_torch_thread():
         for start in range(0, steps, AHEAD):
             count = min(AHEAD, steps - start)
             drawn = [source.draw(count) for source in sources]

@@ -13,6 +13,7 @@ from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
 from pgbb_fast.baselines.report import GaussianReport
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator, Unit
+from pgbb_fast.estimators.records import require_host
 from pgbb_fast.estimators.regression import PrivateRegressor
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import Loss
@@ -78,6 +79,7 @@ class _Seam:
 
 def target_of(model: PrivateEstimator, X: Any, y: Any = None) -> Target:
     """What ``model.fit(X, y)`` would fit; every public setting checked, no record's value read."""
+    require_host("baselines", X=X, y=y)
     seam = _Seam(model)
     fit: Any = type(model).fit  # type: ignore[attr-defined]
     fit(seam, X, y)

@@ -1,6 +1,7 @@
 """Estimators: ``fit`` spends the budget, ``posterior_`` is free."""
 
 from pgbb_fast.estimators.location import PrivateMean
+from pgbb_fast.estimators.m_estimation import PrivateMEstimator
 from pgbb_fast.estimators.regression import (
     PrivateExpectileRegressor,
     PrivateGeneralisedRegressor,
@@ -14,6 +15,7 @@ __all__ = [
     "PrivateGeneralisedRegressor",
     "PrivateHuberRegressor",
     "PrivateLogisticRegressor",
+    "PrivateMEstimator",
     "PrivateMean",
     "PrivateQuantileRegressor",
 ]

@@ -196,7 +196,7 @@ class PrivateEstimator:
     ) -> None:
         """Calibrate, partition, release; everything public first, then ``unit()`` checks and maps the records."""
         if self._slow and self.device == "cuda":
-            raise DeviceError(f"{self._who}: device must be 'cpu' or 'auto': a slope of your own runs on the CPU")
+            raise DeviceError(f"{self._who}: device must be 'cpu' or 'auto': a loss of your own runs on the CPU")
         device = resolve(self._who, "cpu" if self._slow else self.device)
         if in_place and device.kind == "cpu":
             raise DeviceError(f"{self._who}: X is on a GPU, but kernels would run on the CPU: {device.sentence}")

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from pgbb_fast import validation as check
-from pgbb_fast.devices import on_device
-from pgbb_fast.errors import DataError, DomainError
+from pgbb_fast.devices import on_device, unit_columns
+from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
 from pgbb_fast.estimators.design import CHUNK, Bounds, pairs, unit_map
 from pgbb_fast.estimators.records import feature_names, features, in_place, require_finite, require_records
@@ -63,7 +63,11 @@ class PrivateMean(PrivateEstimator):
             pairs(self._who, "x_bounds", x_bounds)
 
     def fit(self, X: Any, y: None = None, *, on_step: OnStep | None = None) -> Self:
-        """Spend the budget on the (n, d) records; ``y`` is ignored.  Errors as for the regressors."""
+        """Spend the budget on the (n, d) records; ``y`` is ignored.  Errors as for the regressors.
+
+        An array on a GPU (torch, CuPy, DLPack) stays there.  It is read in place for the squared loss, unless a
+        column's bounds lie far from zero for their width; else a copy of d float32 numbers a record is made there.
+        """
         who = self._who
         array = features(who, X, len(self.x_bounds))
         n, d = array.shape
@@ -86,16 +90,17 @@ class PrivateMean(PrivateEstimator):
             centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
             clip = self.clip or np.sqrt(d)
 
-        if on_device(array):
-            raise DataError(f"{who}: X is on a GPU; means take host arrays")
+        on_gpu = on_device(array)
 
         def unit() -> Unit:
             require_finite(who, X=array)
             nothing = np.zeros(0, dtype=np.float32)
             table = unit_map(bounds[:, 0], bounds[:, 1]) if self.loss == "squared" else None
-            x = in_place(array)
+            x = array if on_gpu else in_place(array)
             if table is not None and x is not None:
                 return x, nothing, np.concatenate([table, table[:1]])
+            if on_gpu:
+                return unit_columns(array, bounds, centre, radius), nothing, NO_MAP
             out = np.empty(array.shape, dtype=np.float32)
             for start in range(0, n, CHUNK):
                 inside = np.clip(as_double(array[start : start + CHUNK]), bounds[:, 0], bounds[:, 1])
@@ -112,5 +117,6 @@ class PrivateMean(PrivateEstimator):
             to_natural=AffineMap(np.diag(radius), centre),
             names=names,
             on_step=on_step,
+            in_place=on_gpu,
         )
         return self

@@ -130,3 +130,47 @@ def test_a_fit_on_the_gpu_equals_the_fit_on_the_cpu():
     settings = {"x_bounds": [(0, 1)] * 2, "y_bounds": (-3, 3), "epsilon": 2.0, "delta": 1e-5, "seed": 1, "steps": 500}
     means = [PrivateQuantileRegressor(**settings, device=d).fit(x, y).posterior_.mean() for d in ("cpu", "cuda")]
     assert np.allclose(means[0], means[1], rtol=1e-6)
+
+
+class ByDLPack:
+    """A tensor that says no more than DLPack does."""
+
+    def __init__(self, tensor):
+        self.tensor, self.shape = tensor, tuple(tensor.shape)
+
+    def __dlpack__(self, **asked):
+        return self.tensor.__dlpack__(**asked)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+@pytest.mark.parametrize("loss", ["squared", "far from zero", "exponential"])
+def test_means_of_arrays_on_the_gpu_equal_those_of_the_host(loss, dtype):
+    """Tensors by row and by column, DLPack alone, and the array interface: what the CPU makes of the host's array, but
+    for a unit of the grid in each release."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    from numba import cuda
+
+    from pgbb_fast import DataError, PrivateMean
+
+    bounds = {"squared": [(-1, 6), (0, 8)], "far from zero": [(-1, 6), (1990, 2020)], "exponential": [(0, 16)]}[loss]
+    x = np.random.default_rng(4).uniform(-2, 12, (20_000, len(bounds))).astype(dtype)
+    settings = {
+        "x_bounds": bounds, "coef_bounds": [(max(low, 1), high) for low, high in bounds], "clip": 0.8,
+        "loss": "exponential" if loss == "exponential" else "squared", "epsilon": 2.0, "delta": 1e-5, "seed": 3,
+        "steps": 300,
+    }  # fmt: skip
+    want = PrivateMean(**settings, device="cpu").fit(x).posterior_.mean()
+    rows = torch.from_numpy(x).cuda()
+    for there in (rows, rows.t().contiguous().t(), ByDLPack(rows), cuda.to_device(x)):
+        model = PrivateMean(**settings).fit(there)
+        assert model.device_.kind == "cuda"
+        assert np.allclose(model.posterior_.mean(), want, rtol=1e-6)
+    if dtype != "int16":
+        rows[777, -1] = float("nan")
+        with pytest.raises(DataError, match="X has values that are nan or infinite"):
+            PrivateMean(**settings).fit(rows)

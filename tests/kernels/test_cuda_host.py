@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from pgbb_fast import PrivateMean, PrivateQuantileRegressor, devices
+from pgbb_fast import PrivateMean, PrivateQuantileRegressor, devices, releases
+from pgbb_fast.baselines import DPSGLD
 from pgbb_fast.errors import DataError, DeviceError, DomainError
+from pgbb_fast.estimators import base, location
+from pgbb_fast.estimators import records as taken
 from pgbb_fast.estimators.design import Design
+from pgbb_fast.kernels import cpu
 from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import plan, probe, records, spans, sums, warp
 from pgbb_fast.kernels.cuda.compile import expand, static, unrolled
@@ -236,10 +240,71 @@ def test_arrays_on_a_gpu_need_one_and_a_design_that_is_affine(monkeypatch):
     for changed in ({"degrees": {"x1": 2}}, {"fit_intercept": False}):
         with pytest.raises(DomainError, match="arrays on a GPU need fit_intercept=True and no degrees above 1"):
             PrivateQuantileRegressor(**settings, **changed).fit(x, y)
-    with pytest.raises(DataError, match="X is on a GPU; means take host arrays"):
+    with pytest.raises(DeviceError, match="PrivateMean: X is on a GPU, but kernels would run on the CPU: no GPU here"):
         PrivateMean(x_bounds=[(0, 1)] * 2, epsilon=1.0, delta=1e-5).fit(x)
+    with pytest.raises(DataError, match="X must have 2 dimension"):
+        PrivateMean(x_bounds=[(0, 1)], epsilon=1.0, delta=1e-5).fit(y)
+    with pytest.raises(DataError, match="baselines: X is on a GPU; this method takes host arrays"):
+        DPSGLD(PrivateMean(x_bounds=[(0, 1)] * 2, epsilon=1.0, delta=1e-5)).fit(x)
     with pytest.raises(DataError, match="must have 2 dimension"):
         PrivateQuantileRegressor(**settings).fit(y, y)
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """The host plays the GPU: what is handed to the device is looked at, and read by the CPU's kernels."""
+    seen = []
+
+    def place(kind, placed, response):
+        if kind == "cuda":
+            seen.append(placed)
+        return placed._replace(x=getattr(placed.x, "array", placed.x))
+
+    def unit_columns(array, bounds, centre, radius):
+        inside = np.clip(array.array.astype(np.float64), bounds[:, 0], bounds[:, 1])
+        return OnDevice(((inside - centre) / radius).astype(np.float32))
+
+    monkeypatch.setattr(devices, "probe", lambda: probe.Finding(True, "a pretended GPU"))
+    monkeypatch.setattr(base, "place", place)
+    monkeypatch.setattr(releases, "kernels", lambda kind: cpu)
+    monkeypatch.setattr(taken, "all_finite", lambda array: bool(np.isfinite(array.array).all()))
+    monkeypatch.setattr(location, "unit_columns", unit_columns)
+    return seen
+
+
+MEANS = [
+    ("squared", [(-1.0, 3.0), (0.0, 4.0)], True),
+    ("squared", [(-1.0, 3.0), (1990.0, 2020.0)], False),    # too far from zero for a map in single precision
+    ("exponential", [(0.5, 6.0)], False),
+]
+
+
+@pytest.mark.parametrize(("loss", "bounds", "in_place"), MEANS)
+@pytest.mark.parametrize("kind", ["noise-aware", "generator"])
+def test_means_of_an_array_on_a_gpu_are_those_of_the_host_s(loss, bounds, in_place, kind, pretended):
+    x = np.random.default_rng(4).uniform(-2, 9, (2_000, len(bounds))).astype(np.float32)
+    settings = {
+        "x_bounds": bounds, "coef_bounds": [(max(low, 1.0), high) for low, high in bounds], "loss": loss, "clip": 0.8,
+        "epsilon": 2.0, "delta": 1e-5, "n_blocks": 4, "seed": 3, "steps": 120, "posterior": kind,
+    }  # fmt: skip
+    there = PrivateMean(**settings).fit(OnDevice(x))
+    assert there.device_.kind == "cuda"
+    (placed,) = pretended
+    assert isinstance(placed.x, OnDevice)
+    assert (placed.x.array is x) == in_place
+    assert np.array_equal(there.posterior_.draws(50), PrivateMean(**settings, device="cpu").fit(x).posterior_.draws(50))
+
+
+@pytest.mark.parametrize(("loss", "bounds", "in_place"), MEANS)
+def test_an_array_on_a_gpu_with_a_number_that_is_none_is_refused_without_a_place(loss, bounds, in_place, pretended):
+    x = np.full((300, len(bounds)), 2.0, np.float32)
+    x[123, -1] = math.nan
+    model = PrivateMean(x_bounds=bounds, coef_bounds=[(1.0, 3.0)] * len(bounds), loss=loss, clip=1.0, epsilon=1.0,
+                        delta=1e-5)  # fmt: skip
+    with pytest.raises(DataError, match="X has values that are nan or infinite") as error:
+        model.fit(OnDevice(x))
+    assert "123" not in str(error.value)
+    assert not pretended
 
 
 def test_the_map_of_records_in_place_is_that_of_host_records():

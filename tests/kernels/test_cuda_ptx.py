@@ -50,10 +50,13 @@ def test_fused_kernels_assemble_without_spills(loss, p, K, sampled, cc):
         assert "bar.sync" in result.ptx
 
 
+SMALL = {"publish_quantile_gaussian", "finish", "to_columns", "find", "to_unit", "add_up", "moments_huber_concomitant"}
+
+
 @pytest.mark.parametrize("cc", ptx.ARCHITECTURES)
 def test_small_kernels_assemble_without_spills(cc):
     for name, kernel, signature in ptx.kernels():
-        if name in ("publish_quantile_gaussian", "finish", "to_columns", "add_up", "moments_huber_concomitant"):
+        if name in SMALL:
             assert ptx.assemble(kernel, signature, cc).fits, name
 
 

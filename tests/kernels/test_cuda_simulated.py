@@ -155,6 +155,7 @@ def simulate(path: str) -> None:
         )
         out["streamed moments"] = api.score_moments(loss, intercept, placed, draws, 0.6)
         out["finite"] = np.array([found_finite(bad) for bad in (0.0, math.nan, math.inf, -math.inf)])
+        out |= {f"unit {dtype}": unit_columns(dtype) for dtype in UNIT_TYPES}
         # sums leave the 32-bit registers in time: here after 2 terms
         sums.MOST = 2
         from pgbb_fast.kernels.cuda import steps as gpu
@@ -179,6 +180,30 @@ def found_finite(bad) -> bool:
         said.append(found[0] == 0)
     assert said[0] == said[1]
     return said[0]
+
+
+UNIT_TYPES = ("float64", "float32", "int16")
+UNIT_MAP = np.array([[-3.0, 4.0], [1990.0, 2020.0]]), np.array([0.5, 2005.0]), np.array([3.5, 15.0])
+
+
+def unit_case(dtype):
+    """Numbers in and out of two columns' bounds."""
+    rng = np.random.default_rng(2)
+    return np.column_stack([rng.normal(0, 5, 150), rng.normal(2000, 20, 150)]).astype(dtype)
+
+
+def unit_columns(dtype) -> np.ndarray:
+    """What the kernel makes of them, by row and by column."""
+    from pgbb_fast.kernels.cuda.unit import THREADS, _to_unit_kernel
+
+    x, (bounds, centre, radius) = unit_case(dtype), UNIT_MAP
+    public, said = [np.ascontiguousarray(part) for part in (*bounds.T, centre, radius)], []
+    for flat, strides in ((x.reshape(-1), (2, 1)), (x.T.reshape(-1), (1, len(x)))):
+        out = np.zeros(x.size, np.float32)
+        _to_unit_kernel()[2, THREADS](np.ascontiguousarray(flat), *x.shape, *strides, *public, out)
+        said.append(out)
+    assert np.array_equal(*said)
+    return said[0].reshape(2, -1).T
 
 
 def streamed_case():
@@ -271,6 +296,14 @@ def test_records_streamed_in_chunks_give_the_same_release(simulated):
 
 def test_numbers_that_are_not_finite_are_found(simulated):
     assert simulated["finite"].tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("dtype", UNIT_TYPES)
+def test_columns_mapped_on_the_device_have_the_bits_of_the_host(simulated, dtype):
+    bounds, centre, radius = UNIT_MAP
+    inside = np.clip(unit_case(dtype).astype(np.float64), bounds[:, 0], bounds[:, 1])
+    assert (inside != unit_case(dtype)).any(axis=0).all()
+    assert np.array_equal(simulated[f"unit {dtype}"], ((inside - centre) / radius).astype(np.float32))
 
 
 @pytest.mark.parametrize(("name", "q"), [("all", 1.0), ("mask", 0.5)])
