@@ -5,6 +5,7 @@ callers keep within bounds.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llvmlite import binding, ir
@@ -166,14 +167,16 @@ def _number(encoding: str) -> Callable[..., Any]:
     return number  # type: ignore[no-any-return]
 
 
-def _rows_to_columns(lanes: int, encoding: str, listed: bool) -> Callable[..., None]:
-    """An intrinsic that turns pieces of 16 rows into ``lanes`` (4 or 8) columns of 16 numbers each.
+@cache
+def rows_to_columns(columns: int, encoding: str, listed: bool) -> Callable[..., None]:
+    """An intrinsic that turns pieces of 16 rows into ``columns`` (at most 8) columns of 16 numbers each.
 
-    ``f(x, width, column, hits, first, buffer, place, stride)``: x[row r, column + j], r < 16, j < lanes, goes to
-    buffer[place + j * stride + r]; row r is hits[first + r] if ``listed``, else first + r.  ``lanes`` numbers are read
-    from each row, past its end into the next row: the caller sees to it that there is one.  A butterfly of log2(lanes)
-    steps; shuffles only.
+    ``f(x, width, column, hits, first, buffer, place, stride)``: x[row r, column + j], r < 16, j < columns, goes to
+    buffer[place + j * stride + r]; row r is hits[first + r] if ``listed``, else first + r.  4 or 8 numbers are read of
+    each row, past its end into the next row: the caller sees to it that there is one.  A butterfly of two or three
+    steps; shuffles only, of which the compiler leaves out what isn't needed.
     """
+    lanes = 4 if columns <= 4 else 8
 
     @intrinsic
     def transpose(
@@ -214,7 +217,7 @@ def _rows_to_columns(lanes: int, encoding: str, listed: bool) -> Callable[..., N
                     if not i & half:
                         v[i], v[i + half] = shuffle(v[i], v[i + half], low), shuffle(v[i], v[i + half], high)
                 half //= 2
-            for j in range(lanes):
+            for j in range(columns):
                 at_ = builder.add(place_, builder.mul(stride_, intp(j)))
                 pointer = _element(context, builder, kinds[5], buffer_, at_)
                 builder.store(v[j], builder.bitcast(pointer, v[j].type.as_pointer()), align=4)
@@ -228,12 +231,6 @@ def _rows_to_columns(lanes: int, encoding: str, listed: bool) -> Callable[..., N
 
 ENCODINGS = ("", "float16", "bfloat16")    # "": what the array's own type says
 NUMBER = {encoding: _number(encoding) for encoding in ENCODINGS}
-ROWS_TO_COLUMNS = {
-    (lanes, encoding, listed): _rows_to_columns(lanes, encoding, listed)
-    for lanes in (4, 8)
-    for encoding in ENCODINGS
-    for listed in (False, True)
-}
 
 
 @intrinsic

@@ -43,13 +43,6 @@ def _random_lanes(key: Any, purpose: Any, step: Any, first: Any, words: Any) -> 
         put(words, 15 * LANES + lane, block[15])
 
 
-def _whole(record: Any, end: Any, hits: Any, m: Any) -> Any:
-    """Append every record from ``record`` to ``end`` - 1."""
-    for i in range(end - record):
-        put(hits, m + i, record + i)
-    return m + end - record
-
-
 def _mask(words: Any, record: Any, end: Any, threshold: Any, hits: Any, m: Any) -> Any:
     """Append the hits among records ``record`` .. ``end`` - 1, at most 256, whose words are ``words``."""
     for i in range(end - record):
@@ -84,7 +77,6 @@ def _skip(gaps: Any, record: Any, end: Any, limit: Any, hits: Any, m: Any) -> An
 random_lanes = apart(_random_lanes)
 mask = inner(_mask)
 measure = inner(_measure)
-whole = inner(_whole)
 skip = inner(_skip)
 
 

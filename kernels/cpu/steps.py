@@ -13,7 +13,7 @@ from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, rounding, weight_exponent
-from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS, VECTOR, at, fetch_add, prefetch, put
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, VECTOR, at, fetch_add, prefetch, put, rows_to_columns
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
@@ -24,10 +24,9 @@ from pgbb_fast.kernels.cpu.sampling import (
     measure,
     random_lanes,
     skip,
-    whole,
 )
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MOST_TILES, PAD, TILE, decode, flush, tile_rows, tile_size
+from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MOST_TILES, PAD, TILE, decode, flush, row, tile_rows, tile_size
 from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
@@ -69,39 +68,42 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
 
 
 def _process(
-    hits: Any, m: Any, ahead: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any, intercept: Any, K: Any,
-    public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any, sums: Any, total: Any,
-) -> None:  # fmt: skip
-    """Gather the records ``hits`` (m of them, ascending) into a tile and add their terms to ``total``."""
+    hits: Any, first: Any, m: Any, low: Any, ahead: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any,
+    intercept: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any,
+    sums: Any, total: Any,
+) -> Any:  # fmt: skip
+    """Gather m records, ``hits`` (ascending) or those from ``first`` on if that isn't negative, into a tile and add
+    their terms to ``total``.  ``low`` guesses the block of the first of them; returns that of the last."""
     full = (m + PAD - 1) // PAD * PAD
-    for i in range(m, full):
-        put(hits, i, at(hits, m - 1))
+    if first < 0:
+        for i in range(m, full):
+            put(hits, i, at(hits, m - 1))
     columns = x.shape[0] if columnwise else x.shape[1]
     packed = y.size == 0
-    first = at(hits, 0)
-    together = at(hits, m - 1) - first == m - 1
-    load(x, hits, together, m, full, values)
+    load(x, hits, first, m, full, values)
     if not packed:
-        load_response(y, p, hits, together, m, full, values)
+        load_response(y, p, hits, first, m, full, values)
     if table.size > 0:
         decode(table, columns if packed else columns + 1, full, values)
     uniform = -1
     if starts.size > 0:
-        low, high = 0, starts.size - 2
-        while low < high:
-            middle = (low + high + 1) // 2
-            if at(starts, middle) <= first:
-                low = middle
-            else:
-                high = middle - 1
-        if at(hits, m - 1) < at(starts, low + 1):
+        start = row(hits, first, m, 0)
+        if start < at(starts, low) or at(starts, low + 1) <= start:
+            low, high = I64(0), starts.size - 2
+            while low < high:
+                middle = (low + high + 1) // 2
+                if at(starts, middle) <= start:
+                    low = middle
+                else:
+                    high = middle - 1
+        if row(hits, first, m, m - 1) < at(starts, low + 1):
             uniform = low
         else:
             for i in range(full):
-                while at(hits, i) >= at(starts, low + 1):
+                while row(hits, first, m, i) >= at(starts, low + 1):
                     low += 1
                 put(blocks, i, np.int32(low))
-    elif together:
+    elif first >= 0:
         for i in range(m):
             put(blocks, i, np.int32(at(block, first + i)))
         for i in range(m, full):
@@ -112,6 +114,7 @@ def _process(
     add_tile(
         x, ahead, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, sums, total
     )
+    return low
 
 
 def _ask(first: Any, last: Any, queue: Any, x: Any, y: Any, block: Any, starts: Any) -> None:
@@ -163,7 +166,7 @@ def _share(
     units = (n + size - 1) // size
     share = units // (groups * SHARES) + 1
     unit, last, more = I64(0), I64(0), True
-    record, end, index, m, asked, tiles = I64(0), I64(0), I64(0), I64(0), I64(0), I64(0)
+    record, end, index, m, asked, tiles, first, low = I64(0), I64(0), I64(0), I64(0), I64(0), I64(0), I64(-1), I64(0)
     while more or record < end or m > 0:
         if unit >= last and record >= end and more:
             unit = fetch_add(progress, 0, share)
@@ -175,7 +178,7 @@ def _share(
                 unit += 1
                 end = unit * size if unit < units else n
             if everything:
-                m, record = whole(record, end, queue, m), end
+                first, m, record = record, end - record, end
             else:
                 purpose = I64(PURPOSE_SKIP if skipping else PURPOSE_SAMPLE)
                 random_lanes(key, purpose, step, index if skipping else record // WORDS, words)
@@ -193,11 +196,11 @@ def _share(
                 else:
                     m, record = mask(words, record, end, threshold, queue, m), end
         done = not more
-        while m >= lag + most or (done and m > 0):
+        while m >= lag + most or ((done or everything) and m > 0):
             part = m if m < most else most
             ahead = end if everything and (K > 1 or columnwise) and end < n else I64(-1)
-            process(queue, part, ahead, x, y, block, starts, table, p, intercept, K, public, width, inverse, longest,
-                    shift, blocks, values, sums, total)  # fmt: skip
+            low = process(queue, first, part, low, ahead, x, y, block, starts, table, p, intercept, K, public, width,
+                          inverse, longest, shift, blocks, values, sums, total)  # fmt: skip
             tiles += 1
             if tiles == MOST_TILES:
                 flush(K, d, shift, sums, total)
@@ -233,8 +236,9 @@ def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> 
     if width < 0:
         load = part(tile._load_columns, number=number)
     else:
-        names = {"by_eight": (8, True), "by_four": (4, True), "next_eight": (8, False), "next_four": (4, False)}
-        pieces = {name: ROWS_TO_COLUMNS[lanes, x_encoding, listed] for name, (lanes, listed) in names.items()}
+        rest = width % 8 or 8
+        names = {"by_eight": (8, True), "by_rest": (rest, True), "next_eight": (8, False), "next_rest": (rest, False)}
+        pieces = {name: rows_to_columns(size, x_encoding, listed) for name, (size, listed) in names.items()}
         load = part(tile._load, WIDTH=width, number=number, **pieces)
     response = part(tile._load_response, number=NUMBER[y_encoding])
     add_tile = merged(special(body, squares=squares, coefficients=coefficients, fetch=part(tile._fetch)))

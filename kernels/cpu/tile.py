@@ -57,60 +57,64 @@ def tile_rows(p: int) -> int:
     return 5 + (p + 15) // 16 * 16 + SPARE
 
 
-def _load(x: Any, hits: Any, together: Any, m: Any, full: Any, tile: Any) -> None:
-    """All columns of the rows ``hits`` (ascending), as columns of the tile."""
+def _row(hits: Any, first: Any, m: Any, i: Any) -> Any:
+    """Number of the tile's record i: hits[i], or ``first`` + i if that isn't negative; beyond ``m`` the last one."""
+    if first < 0:
+        return at(hits, i)
+    return first + (i if i < m else m - 1)
+
+
+def _load(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
+    """All columns of the tile's rows, as columns of the tile."""
     width = WIDTH if WIDTH > 0 else x.shape[1]
-    rest = width % 8                                # of a row, after pieces of eight numbers ...
-    end = width - rest if rest <= 4 else width      # ... up to here, a piece of four
-    last = (x.size - (width + 7) // 8 * 8) // width     # rows to here can be read so
-    fast = full
-    while fast > 0 and at(hits, fast - 1) > last:
+    eights = width // 8 * 8
+    last = (x.size - (width + 7) // 8 * 8) // width     # rows to here can be read in pieces of eight numbers
+    fast = full if first < 0 else m // 16 * 16
+    while fast > 0 and row(hits, first, m, fast - 1) > last:
         fast -= 16
-    if together and fast <= m:
-        first = at(hits, 0)
+    if first < 0:
         for i in range(0, fast, 16):
-            for column in range(0, end, 8):
-                next_eight(x, width, column, hits, first + i, tile, X + column * STRIDE + i, STRIDE)
-            if end < width:
-                next_four(x, width, end, hits, first + i, tile, X + end * STRIDE + i, STRIDE)
+            for column in range(0, eights, 8):
+                by_eight(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
+            if eights < width:
+                by_rest(x, width, eights, hits, i, tile, X + eights * STRIDE + i, STRIDE)
     else:
         for i in range(0, fast, 16):
-            for column in range(0, end, 8):
-                by_eight(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
-            if end < width:
-                by_four(x, width, end, hits, i, tile, X + end * STRIDE + i, STRIDE)
+            for column in range(0, eights, 8):
+                next_eight(x, width, column, hits, first + i, tile, X + column * STRIDE + i, STRIDE)
+            if eights < width:
+                next_rest(x, width, eights, hits, first + i, tile, X + eights * STRIDE + i, STRIDE)
     for i in range(fast, full):
-        start = at(hits, i) * width
+        start = row(hits, first, m, i) * width
         for j in range(width):
             put(tile, X + j * STRIDE + i, number(x, start + j))
 
 
-def _load_columns(x: Any, hits: Any, together: Any, m: Any, full: Any, tile: Any) -> None:
-    """As :func:`_load` from an array that is stored by columns, (columns, n); ``m`` hits, then copies of the last."""
-    n, first = x.shape[1], at(hits, 0)
+def _load_columns(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
+    """As :func:`_load` from an array that is stored by columns, (columns, n)."""
+    n = x.shape[1]
     for j in range(x.shape[0]):
-        start, row = j * n, X + j * STRIDE
-        if together:
+        start, place = j * n, X + j * STRIDE
+        if first >= 0:
             for i in range(m):
-                put(tile, row + i, number(x, start + first + i))
+                put(tile, place + i, number(x, start + first + i))
         else:
             for i in range(m):
-                put(tile, row + i, number(x, start + at(hits, i)))
+                put(tile, place + i, number(x, start + at(hits, i)))
         for i in range(m, full):
-            put(tile, row + i, at(tile, row + m - 1))
+            put(tile, place + i, at(tile, place + m - 1))
 
 
-def _load_response(y: Any, p: Any, hits: Any, together: Any, m: Any, full: Any, tile: Any) -> None:
-    row = X + p * STRIDE
-    if together:
-        first = at(hits, 0)
+def _load_response(y: Any, p: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
+    place = X + p * STRIDE
+    if first >= 0:
         for i in range(m):
-            put(tile, row + i, number(y, first + i))
+            put(tile, place + i, number(y, first + i))
         for i in range(m, full):
-            put(tile, row + i, at(tile, row + m - 1))
+            put(tile, place + i, at(tile, place + m - 1))
     else:
         for i in range(full):
-            put(tile, row + i, number(y, at(hits, i)))
+            put(tile, place + i, number(y, at(hits, i)))
 
 
 def _decode(table: Any, columns: Any, full: Any, tile: Any) -> None:
@@ -225,15 +229,16 @@ def _flush(K: Any, d: Any, shift: Any, sums: Any, total: Any) -> None:
 
 WIDTH = 0           # columns of x, bound when the kernel is specialised; 0: any number
 by_eight: Any = None    # pieces of rows to columns, bound likewise
-by_four: Any = None
+by_rest: Any = None     # what is left of a row after those
 next_eight: Any = None  # the same of rows that follow each other
-next_four: Any = None
+next_rest: Any = None
 columnwise = False  # whether x is stored by columns, (columns, n)
 number: Any = None  # one stored number in single precision, bound likewise
 P = 0               # number of features, bound when the kernel is specialised; 0: any
 slope: Any = None   # bound for each loss
 
 tile_size = inner(_tile_size)
+row = inner(_row)
 decode = inner(single(_decode))
 weigh = inner(single(_weigh))
 accumulate = inner(_accumulate)
