@@ -35,7 +35,7 @@ def figure4(run: Run) -> None:
     """Compute what is missing, then draw."""
     table = rows(run)
     cells = run.pick([CELLS[0], CELLS[3], CELLS[6], CELLS[9]], CELLS)
-    for replicate in range(run.pick(3, 100)):
+    for replicate in range(run.repeats(3, 100)):
         for cell in cells:
             for method in MEANS:
                 if run.wants(method):
