@@ -19,7 +19,6 @@ sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != BENCH]
 import numba  # noqa: E402, F401
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
-from scipy import stats  # noqa: E402
 
 sys.path.append(str(BENCH))
 import simulation  # noqa: E402, F401
@@ -176,10 +175,3 @@ def figure(path: Path, width: float, height: float, rows: int, columns: int) -> 
         plt.close(fig)
 
     return fig, axes, save
-
-
-def binomial_interval(hits: int, n: int, confidence: float = 0.99) -> tuple[float, float]:
-    """Clopper and Pearson (1934)."""
-    tail = (1 - confidence) / 2
-    low = stats.beta.ppf(tail, hits, n - hits + 1) if hits else 0.0
-    return float(low), float(stats.beta.ppf(1 - tail, hits + 1, n - hits)) if hits < n else 1.0

@@ -159,6 +159,19 @@ def markdown(run: Run, methods: Sequence[str], coefficient: str | None = None) -
     return "\n".join(lines)
 
 
+def coverage(run: Run) -> dict[str, tuple[float, float]]:
+    """By method: coverage over coefficients and cells, its standard error over replicates (a seed's noise is in all
+    cells)."""
+    truth = dict(zip(NAMES, TRUTH, strict=True))
+    out = {}
+    for (method,), group in rows(run).groups(KEY[:1]).items():
+        take = np.isin(group["coefficient"], [NAMES[j] for j in SHOWN])
+        true = np.array([truth[name] for name in group["coefficient"][take]])
+        inside = (group["low"][take] <= true) & (true <= group["high"][take])
+        out[method] = mean_error(by_replicate(group["replicate"][take], inside.astype(float)))
+    return out
+
+
 def penalised_markdown(run: Run) -> str:
     """The bootstraps against their own targets."""
     lines = [
