@@ -84,6 +84,10 @@ def _of(found: Rows, method: str) -> Rows:
     return {key[1:]: row for key, row in found.items() if key[0] == method}
 
 
+def _cells(rows: Rows) -> str:
+    return f"over {len(rows)} cells of {min(row['replicates'] for row in rows.values()):.0f} replicates"
+
+
 def _ratios(found: Rows, rows: Rows, methods: Sequence[str]) -> list[float]:
     """By cell: the width over the least one of ``methods``, where any was run."""
     least = {c: min((found[m, *c]["width"] for m in methods if (m, *c) in found), default=0.0) for c in rows}
@@ -108,7 +112,7 @@ def _figure3(run: Run) -> list[Line]:
         where = f"Figure 3(a), {method}"
         cover = [r["coverage"] for r in rows.values()]
         middle, se = covered[method]
-        text = f"coverage {min(cover):.3f} to {max(cover):.3f} over {len(rows)} cells, mean {middle:.3f} (SE {se:.3f})"
+        text = f"coverage {min(cover):.3f} to {max(cover):.3f} {_cells(rows)}, mean {middle:.3f} (SE {se:.3f})"
         exact = _ratios(found, rows, [REFERENCE])
         floor = f"; {_range(exact)} times the exact bootstrap's" if exact and method != REFERENCE else ""
         over = _ratios(found, rows, private)
@@ -214,7 +218,7 @@ def _figure4(run: Run) -> list[Line]:
         low, high = middle - 2.0 * se, middle + 2.0 * se
         ratio = _ratios(found, rows, ["NoisyGibbs"])
         cover = [r["coverage"] for r in rows.values()]
-        text = f"coverage {min(cover):.2f} to {max(cover):.2f} over {len(rows)} cells, mean {middle:.3f} (SE {se:.3f})"
+        text = f"coverage {min(cover):.2f} to {max(cover):.2f} {_cells(rows)}, mean {middle:.3f} (SE {se:.3f})"
         text += f"; width / NoisyGibbs {_range(ratio)}, median {np.median(ratio):.2f}" if ratio else ""
         near = low <= 0.97 and high >= 0.93
         claim, verdict = "(not in the paper)", "reported"
