@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 BENCH = Path(__file__).resolve().parents[1] / "bench" / "paper"
 
@@ -16,7 +17,8 @@ def paper():
     """bench/paper's modules, imported as its own commands import them; the path is put back afterwards."""
     before = list(sys.path)
     sys.path.append(str(BENCH))
-    loaded = {name: importlib.import_module(name) for name in ("common", "blocking", "methods", "run")}
+    names = ("common", "blocking", "bootstraps", "methods", "regression", "results", "run")
+    loaded = {name: importlib.import_module(name) for name in names}
     sys.path[:] = before
     return loaded
 
@@ -63,3 +65,69 @@ def test_every_experiment_has_a_command(paper):
     commands = {"figure1", "figure2", "figure3", "figure3b", "table_s6", "figure4", "table1"}
     assert set(paper["run"].COMMANDS) == commands
     assert {"noise-aware", "generator", "DP-SGLD", "NoisyGibbs"} <= set(paper["methods"].REGRESSION)
+    rivals = {"DP-Bootstrap (20)", "m of n, least width", "BLBquant"}
+    assert rivals <= set(paper["methods"].REGRESSION) & set(paper["methods"].MEANS)
+
+
+def test_replicates_of_the_command_line(paper, monkeypatch):
+    run = paper["common"].Run
+    assert [run(quick=True).repeats(2, 100), run(quick=False).repeats(2, 100)] == [2, 100]
+    assert [run(quick=quick, replicates=7).repeats(2, 100) for quick in (True, False)] == [7, 7]
+    monkeypatch.setattr(sys, "argv", ["run.py", "figure3", "--replicates", "0"])
+    with pytest.raises(SystemExit):
+        paper["run"].main()
+
+
+@pytest.mark.parametrize("noise", [1e-9, 1e-7])
+def test_the_best_ridge_of_little_noise(paper, noise):
+    """SIZE r / CURVATURE = noise / r where r is much smaller than CURVATURE."""
+    module = paper["bootstraps"]
+    assert module.best_ridge(noise) == pytest.approx(math.sqrt(noise * module.CURVATURE / module.SIZE), rel=2e-3)
+
+
+def test_the_target_without_a_ridge(paper):
+    for errors in ("t3", "contaminated"):
+        assert paper["bootstraps"].target(errors, 1e-9) == pytest.approx([0.0, 1.5, -1.5, 1.0], abs=1e-7)
+
+
+@pytest.mark.parametrize("errors", ["t3", "contaminated"])
+def test_the_target_is_what_many_records_give(paper, errors):
+    """Scipy's minimiser on 400,000 records: three coefficients within 5 standard errors of about .9 / sqrt(n), two
+    laws, false alarms in 3 of a million."""
+    c, ridge, n = 0.6725, 0.05, 400_000
+    X, y = paper["regression"].Cell(errors, n, 1.0).data(3)
+
+    def objective(b):
+        r = y - X @ b
+        psi = np.clip(r, -c, c)
+        return (psi * r - psi * psi / 2).mean() + ridge * b @ b / 2, -(psi @ X) / n + ridge * b
+
+    found = optimize.minimize(objective, np.zeros(3), jac=True, method="BFGS", options={"gtol": 1e-8})
+    target = paper["bootstraps"].target(errors, ridge)
+    assert target[0] == 0.0
+    assert np.abs(found.x - target[1:]).max() < 5 * 0.9 / math.sqrt(n)
+    assert abs(target[1] - 1.5) > 0.1      # and the ridge moves it by much more
+
+
+@pytest.mark.parametrize(
+    ("one", "star", "verdict"),
+    [
+        (0.85, 0.95, "holds"),
+        (0.95, 0.85, "**does not hold here**"),     # a difference of the wrong sign
+        (0.75, 0.85, "**in part**: gamma* raises coverage at S = 5, but not to .95"),
+    ],
+)
+def test_the_verdict_on_gamma(paper, tmp_path, monkeypatch, one, star, verdict):
+    """Rows made so that one in twenty, say, of the intervals of a setting misses the truth."""
+    monkeypatch.setattr(paper["common"], "QUICK", tmp_path)
+    run = paper["common"].Run(quick=True)
+    table, truth = paper["regression"].rows(run), {"x1": 1.5, "x2": -1.5, "x3": 1.0}
+    for word, coverage in (("1", one), ("star", star)):
+        for r in range(200):
+            inside = (r * 7 + 3) % 20 < round(20 * coverage)
+            row = [(x, b, b - 1 if inside else b + 0.1, b + 1, 0.0, 0.0) for x, b in truth.items()]
+            key = (f"noise-aware, S = 5, gamma {word}", "t3", 10_000, "4", r)
+            table.add(key, lambda row=row: row)
+    lines = {line[0]: line for line in paper["results"]._settings(run)}
+    assert lines["Figure 3(b), noise-aware"][3] == verdict
+    assert lines["Figure 3(b), generator"][3] == "not run"

@@ -19,7 +19,6 @@ sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != BENCH]
 import numba  # noqa: E402, F401
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
-from scipy import stats  # noqa: E402
 
 sys.path.append(str(BENCH))
 import simulation  # noqa: E402, F401
@@ -37,6 +36,7 @@ class Run:
 
     quick: bool
     only: tuple[str, ...] = ()      # methods; empty: all
+    replicates: int | None = None   # of the simulations, and runs of table 1, where the command line says
 
     @property
     def folder(self) -> Path:
@@ -51,13 +51,21 @@ class Run:
         """One of two sizes."""
         return quick if self.quick else full
 
+    def repeats(self, quick: int, full: int) -> int:
+        """How many replicates: what the command line asked for, else one of two sizes."""
+        return self.replicates or int(self.pick(quick, full))
+
 
 class Rows:
     """A CSV file of rows with a key; rows that are there are not made again."""
 
     def __init__(self, path: Path, key: Sequence[str], values: Sequence[str]) -> None:
         self.path, self.key, self.values = path, tuple(key), tuple(values)
-        self.done = {tuple(row[k] for k in self.key) for row in self.read()}
+        self.done: set[tuple[str, ...]] = set()     # the keys, and their starts
+        self._note(tuple(row[k] for k in self.key) for row in self.read())
+
+    def _note(self, keys: Iterable[tuple[str, ...]]) -> None:
+        self.done |= {key[:length] for key in keys for length in range(1, len(key) + 1)}
 
     def read(self) -> list[dict[str, str]]:
         """All rows, as text."""
@@ -70,7 +78,7 @@ class Rows:
         """Append the rows that ``make`` returns, each (rest of the key, then values), unless there are rows with
         this start of the key."""
         start = tuple(map(str, key))
-        if any(done[: len(start)] == start for done in self.done):
+        if start in self.done:
             return
         rows = [[*start, *map(_text, row)] for row in make()]
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +88,7 @@ class Rows:
             if fresh:
                 writer.writerow([*self.key, *self.values])
             writer.writerows(rows)
-        self.done |= {tuple(row[: len(self.key)]) for row in rows}
+        self._note(tuple(row[: len(self.key)]) for row in rows)
 
     def groups(self, by: Sequence[str]) -> dict[tuple[str, ...], dict[str, Array]]:
         """Values of the rows by the named columns, which may be part of the key; other keys as text arrays."""
@@ -167,10 +175,3 @@ def figure(path: Path, width: float, height: float, rows: int, columns: int) -> 
         plt.close(fig)
 
     return fig, axes, save
-
-
-def binomial_interval(hits: int, n: int, confidence: float = 0.99) -> tuple[float, float]:
-    """Clopper and Pearson (1934)."""
-    tail = (1 - confidence) / 2
-    low = stats.beta.ppf(tail, hits, n - hits + 1) if hits else 0.0
-    return float(low), float(stats.beta.ppf(1 - tail, hits + 1, n - hits)) if hits < n else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from common import Rows, Run, effective_size, figure, interval, mean_error, timed
+from common import Rows, Run, by_replicate, effective_size, figure, interval, mean_error, timed
 from methods import MEANS, REFERENCE, MeanCell
 from regression import table_line
 
@@ -35,7 +35,7 @@ def figure4(run: Run) -> None:
     """Compute what is missing, then draw."""
     table = rows(run)
     cells = run.pick([CELLS[0], CELLS[3], CELLS[6], CELLS[9]], CELLS)
-    for replicate in range(run.pick(3, 100)):
+    for replicate in range(run.repeats(3, 100)):
         for cell in cells:
             for method in MEANS:
                 if run.wants(method):
@@ -81,6 +81,15 @@ def summary(run: Run, methods: Sequence[str]) -> dict[tuple[str, ...], dict[str,
                 row[name], row[f"{name}_se"] = mean_error(values)
             row["ess"], row["seconds"] = float(np.mean(group["ess"])), float(np.median(group["seconds"]))
             out[key] = row
+    return out
+
+
+def coverage(run: Run) -> dict[str, tuple[float, float]]:
+    """By method: coverage over all cells and its standard error over replicates (a seed's noise is in all cells)."""
+    out = {}
+    for (method,), group in rows(run).groups(KEY[:1]).items():
+        inside = (group["low"] <= group["truth"]) & (group["truth"] <= group["high"])
+        out[method] = mean_error(by_replicate(group["replicate"], inside.astype(float)))
     return out
 
 

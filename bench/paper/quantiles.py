@@ -61,7 +61,7 @@ def table1(run: Run) -> None:
     for source in SOURCES[: run.pick(1, len(SOURCES))]:
         X, y = source.load()
         exact = exact_fits(source, X, y)
-        for number in range(run.pick(1, 10)):
+        for number in range(run.repeats(1, 10)):
             for epsilon in EPSILONS[: run.pick(1, 2)]:
                 for method in QUANTILES:
                     if run.wants(method):
@@ -129,8 +129,10 @@ def figure5(run: Run) -> None:
     for source in dict.fromkeys(key[0] for key in groups):
         names = [k[1] for k in groups if k[0] == source]
         names = list(dict.fromkeys(names))
-        _, axes, save = figure(run.folder / f"figure5_{source}.png", 3.0 * len(names), 3.0, 1, len(names))
-        for axis, name in zip(axes[0], names, strict=True):
+        across = min(len(names), 4)
+        down = -(-len(names) // across)
+        _, axes, save = figure(run.folder / f"figure5_{source}.png", 2.6 * across, 2.2 * down, down, across)
+        for axis, name in zip(axes.flat, names, strict=False):
             mine = [(m, g) for (s, x, m), g in groups.items() if (s, x) == (source, name)]
             for shift, (method, group) in zip(np.linspace(-0.03, 0.03, len(mine)), mine, strict=True):
                 take = (group["epsilon"] == EPSILONS[0]) & (group["run"] < SHOWN_RUNS)
@@ -142,7 +144,10 @@ def figure5(run: Run) -> None:
             tau, where = np.unique(mine[0][1]["tau"], return_index=True)
             axis.plot(tau, mine[0][1]["exact"][where], "k_", ms=12, label="exact, not private")
             axis.set_title(name, fontsize=9)
-        axes[0][0].legend(frameon=False, fontsize=6)
+        for axis in axes.flat[len(names) :]:
+            axis.set_axis_off()
+        last = axes.flat[-1]        # the legend is there if it's free
+        last.legend(*axes[0][0].get_legend_handles_labels(), frameon=False, fontsize=6)
         save()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import bootstraps
 import numpy as np
 from common import Rows, Run, by_replicate, effective_size, figure, interval, mean_error, timed
 from methods import CONCENTRATION, DRAWS_PER_STEP, REFERENCE, REGRESSION
@@ -56,35 +57,42 @@ def _run(run: Run, methods: Sequence[str], cells: Sequence[Cell], replicates: in
 def figure3(run: Run) -> None:
     """All methods over the twelve cells; then figure 3(a)."""
     cells = run.pick([CELLS[0], CELLS[-1]], CELLS)
-    table = _run(run, tuple(REGRESSION), cells, run.pick(2, 100))
+    table = _run(run, tuple(REGRESSION), cells, run.repeats(2, 100))
     _draw(run, table, tuple(REGRESSION), "figure3a")
 
 
 def figure3b(run: Run) -> None:
     """gamma = 1 against gamma*, S = 5 and 20; then figure 3(b)."""
-    table = _run(run, tuple(CONCENTRATION), HARD, run.pick(2, 200))
+    table = _run(run, tuple(CONCENTRATION), HARD, run.repeats(2, 200))
     _draw(run, table, tuple(CONCENTRATION), "figure3b")
 
 
 def table_s6(run: Run) -> None:
     """K = 10 against K = 1 over the twelve cells."""
-    _run(run, tuple(DRAWS_PER_STEP), run.pick([CELLS[0]], CELLS), run.pick(2, 100))
+    _run(run, tuple(DRAWS_PER_STEP), run.pick([CELLS[0]], CELLS), run.repeats(2, 100))
 
 
 Summary = dict[tuple[str, ...], dict[str, float]]
 
 
-def summary(run: Run, methods: Sequence[str], coefficient: str | None = None) -> Summary:
+def penalised(key: tuple[str, ...]) -> tuple[float, ...]:
+    """What a bootstrap estimates, (intercept, x1, x2, x3), of key (method, errors, n, epsilon)."""
+    method, errors, n, epsilon = key
+    return bootstraps.target(errors, bootstraps.ridge(method, int(n), float(epsilon)))
+
+
+def summary(run: Run, methods: Sequence[str], coefficient: str | None = None, own: bool = False) -> Summary:
     """By method, errors, n and epsilon: MAE, coverage, width with their standard errors, ess, seconds, replicates.
 
-    The mean over the three coefficients, or one of them; standard errors are over replicates.
+    The mean over the three coefficients, or one of them; standard errors are over replicates.  ``own``: against the
+    bootstraps' penalised coefficients in place of the true ones.
     """
     names = [coefficient] if coefficient else [NAMES[j] for j in SHOWN]
-    truth = dict(zip(NAMES, TRUTH, strict=True))
     out = {}
     for key, group in rows(run).groups(KEY[:4]).items():
         if key[0] not in methods:
             continue
+        truth = dict(zip(NAMES, penalised(key) if own else TRUTH, strict=True))
         take = np.isin(group["coefficient"], names)
         part = {name: values[take] for name, values in group.items()}
         true = np.array([truth[name] for name in part["coefficient"]])
@@ -148,6 +156,37 @@ def markdown(run: Run, methods: Sequence[str], coefficient: str | None = None) -
             row = found.get((method, *cell))
             if row:
                 lines.append(table_line(cell, method, row))
+    return "\n".join(lines)
+
+
+def coverage(run: Run) -> dict[str, tuple[float, float]]:
+    """By method: coverage over coefficients and cells, its standard error over replicates (a seed's noise is in all
+    cells)."""
+    truth = dict(zip(NAMES, TRUTH, strict=True))
+    out = {}
+    for (method,), group in rows(run).groups(KEY[:1]).items():
+        take = np.isin(group["coefficient"], [NAMES[j] for j in SHOWN])
+        true = np.array([truth[name] for name in group["coefficient"][take]])
+        inside = (group["low"][take] <= true) & (true <= group["high"][take])
+        out[method] = mean_error(by_replicate(group["replicate"][take], inside.astype(float)))
+    return out
+
+
+def penalised_markdown(run: Run) -> str:
+    """The bootstraps against their own targets."""
+    lines = [
+        "| errors, n, epsilon | method | ridge | penalised x1, x2, x3 | MAE (SE) | coverage (SE) |",
+        "|---" * 6 + "|",
+    ]
+    found = summary(run, tuple(bootstraps.NOISE), own=True)
+    for cell in dict.fromkeys(key[1:] for key in found):
+        for method in bootstraps.NOISE:
+            if (method, *cell) in found:
+                row = found[method, *cell]
+                size = bootstraps.ridge(method, int(cell[1]), float(cell[2]))
+                b = ", ".join(f"{value:.3f}" for value in penalised((method, *cell))[1:])
+                numbers = [f"{row[name]:.4f} ({row[f'{name}_se']:.4f})" for name in ("mae", "coverage")]
+                lines.append(f"| {', '.join(cell)} | {method} | {size:.5f} | {b} | {' | '.join(numbers)} |")
     return "\n".join(lines)
 
 

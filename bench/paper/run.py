@@ -2,6 +2,7 @@
 
     python bench/paper/run.py figure3 --quick        # minutes, files in bench/out/paper
     python bench/paper/run.py figure3 --full         # hours, files in bench/paper/results
+    python bench/paper/run.py figure3 --full --replicates 50 --methods BLBquant     # part of it
     python bench/paper/run.py results                # RESULTS.md out of the files
 
 A run that was stopped goes on where it was: one row for each replicate (the seed) is appended to a CSV file.  Figures
@@ -31,6 +32,13 @@ COMMANDS = {
 }
 
 
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {number}")
+    return number
+
+
 def main() -> None:
     """Run what is missing of one experiment or of all, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -39,9 +47,10 @@ def main() -> None:
     size.add_argument("--quick", action="store_true", help="a few replicates, in files of their own (the default)")
     size.add_argument("--full", action="store_true", help="everything, for bench/paper/results")
     parser.add_argument("--methods", nargs="*", default=[], help="only these; all by default")
+    parser.add_argument("--replicates", type=_count, help="only so many (figures 3 and 4, tables 1, S6)")
     args = parser.parse_args()
     quick = args.quick if args.what == "results" else not args.full
-    run = Run(quick=quick, only=tuple(args.methods))
+    run = Run(quick=quick, only=tuple(args.methods), replicates=args.replicates)
     for name, command in COMMANDS.items():
         if args.what in (name, "all"):
             command(run)
