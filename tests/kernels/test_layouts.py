@@ -1,5 +1,6 @@
 """Every layout and type of the records gives the same bits; their public maps, and threads, change nothing."""
 
+import math
 import threading
 
 import numba
@@ -8,7 +9,7 @@ import pytest
 
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import BFLOAT16, NO_MAP, Draws, Mechanism, Records, Stream, as_double
-from pgbb_fast.kernels.cpu.intrinsics import NUMBER, ROWS_TO_COLUMNS
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, VECTOR, look_up, rows_to_columns
 from pgbb_fast.kernels.cpu.layout import stored
 from pgbb_fast.kernels.cpu.order import to_block_order
 from pgbb_fast.kernels.cpu.threads import run
@@ -106,7 +107,7 @@ def test_every_half_precision_number_is_decoded_exactly(name):
     assert stored(array)[1] == name
     with np.errstate(invalid="ignore"):     # signalling nans become quiet ones
         assert np.array_equal(as_double(array).astype(np.float32), want, equal_nan=True)
-    number, transpose = NUMBER[name], ROWS_TO_COLUMNS[4, name]
+    number, transpose = NUMBER[name], rows_to_columns(4, name, True)
 
     @numba.njit
     def one_by_one(x, out):
@@ -125,6 +126,62 @@ def test_every_half_precision_number_is_decoded_exactly(name):
     rows = np.arange(2**14)
     in_vectors(bits.reshape(-1, 4), rows, out)
     assert np.array_equal(out.reshape(4, -1).T.reshape(-1), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("columns", [1, 3, 4, 5, 7, 8])
+def test_pieces_of_rows_become_columns_and_nothing_else_is_written(columns, listed):
+    transpose = rows_to_columns(columns, "", listed)
+
+    @numba.njit
+    def call(x, hits, first, out):
+        transpose(x, x.shape[1], 2, hits, first, out, 5, 20)
+
+    rng = np.random.default_rng(columns)
+    x = rng.normal(size=(50, 11)).astype(np.float32)
+    hits = np.sort(rng.choice(49, 16, replace=False)) if listed else np.arange(7, 23)
+    out = np.full(200, np.float32(7.0))
+    call(x, hits, 0 if listed else 7, out)
+    want = np.full(200, np.float32(7.0))
+    for j in range(columns):
+        want[5 + 20 * j : 21 + 20 * j] = x[hits, 2 + j]
+    assert np.array_equal(out, want)
+
+
+def test_numbers_are_looked_up():
+    @numba.njit
+    def call(table, indices, out):
+        for i in range(0, indices.size, VECTOR):
+            look_up(table, 3, indices, i, out, i)
+
+    table = np.arange(40, dtype=np.float32) ** 2
+    indices = np.random.default_rng(1).permutation(32).astype(np.int32)
+    out = np.zeros(32, np.float32)
+    call(table, indices, out)
+    assert np.array_equal(out, table[3 + indices])
+
+
+@pytest.mark.parametrize("S", [3, 20, 31, 32, 40])
+def test_block_ids_give_the_bits_of_records_in_block_order(S):
+    """Weights from registers (up to 32 of a draw) and from memory, against one weight for each stretch of records."""
+    rng = np.random.default_rng(S)
+    n, K = 3_000, 3
+    block = np.sort(rng.integers(0, S + 1, n))
+    starts = np.searchsorted(block, np.arange(S + 2)).astype(np.int64)
+    x, y = rng.uniform(-1, 1, (n, P)).astype(np.float32), rng.normal(size=n).astype(np.float32)
+    weights = np.zeros((K, S + 1))
+    weights[:, :S] = rng.dirichlet(np.ones(S), K)
+    draws = Draws(rng.normal(size=(K, P + 1)), weights, np.tile([1.345, 0.0], (K, 1)))
+    stream = Stream(rng.integers(0, 2**32, 8), 3)
+    by_id = Records(x, y, block.astype(np.uint8))
+    in_order = Records(x, y, block[:0].astype(np.uint8), starts)
+    for q in (1.0, 0.1):
+        mechanism = Mechanism(0.9, math.floor(q * 2**32), 0.0)
+        ids, ordered = (
+            cpu.gradient_sums("huber_fixed", True, records, draws, mechanism, stream) for records in (by_id, in_order)
+        )
+        assert np.array_equal(ids, ordered)
+        assert ids.any()
 
 
 @pytest.mark.parametrize("q", [0.01, 0.3, 1.0])
