@@ -56,6 +56,17 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
+def rarely(typing: Any) -> Any:
+    """No instruction; keeps the compiler from spending its time and code on a loop that hardly ever runs."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
 def add32(typing: Any, a: Any, b: Any) -> Any:
     """Sum of two words modulo 2^32."""
 

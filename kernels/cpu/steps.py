@@ -13,7 +13,7 @@ from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, rounding, weight_exponent
-from pgbb_fast.kernels.cpu.intrinsics import NUMBER, VECTOR, at, fetch_add, prefetch, put, rows_to_columns
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, VECTOR, at, fetch_add, prefetch, put, rarely, rows_to_columns
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
@@ -77,6 +77,7 @@ def _process(
     full = (m + PAD - 1) // PAD * PAD
     if first < 0:
         for i in range(m, full):
+            rarely()
             put(hits, i, at(hits, m - 1))
     columns = x.shape[0] if columnwise else x.shape[1]
     packed = y.size == 0
@@ -100,6 +101,7 @@ def _process(
             uniform = low
         else:
             for i in range(full):
+                rarely()
                 while row(hits, first, m, i) >= at(starts, low + 1):
                     low += 1
                 put(blocks, i, np.int32(low))
@@ -107,6 +109,7 @@ def _process(
         for i in range(m):
             put(blocks, i, np.int32(at(block, first + i)))
         for i in range(m, full):
+            rarely()
             put(blocks, i, np.int32(0))
     else:
         for i in range(full):

@@ -22,6 +22,7 @@ from pgbb_fast.kernels.cpu.intrinsics import (
     number_of,
     prefetch,
     put,
+    rarely,
     terms,
 )
 from pgbb_fast.kernels.scalar.clip import INFINITY, MAGIC, MAGIC_BITS, MOST_SQUARE, ONE, ZERO
@@ -87,6 +88,7 @@ def _load(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
     for i in range(fast, full):
         start = row(hits, first, m, i) * width
         for j in range(width):
+            rarely()
             put(tile, X + j * STRIDE + i, number(x, start + j))
 
 
@@ -102,6 +104,7 @@ def _load_columns(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -
             for i in range(m):
                 put(tile, place + i, number(x, start + at(hits, i)))
         for i in range(m, full):
+            rarely()
             put(tile, place + i, at(tile, place + m - 1))
 
 
@@ -111,6 +114,7 @@ def _load_response(y: Any, p: Any, hits: Any, first: Any, m: Any, full: Any, til
         for i in range(m):
             put(tile, place + i, number(y, first + i))
         for i in range(m, full):
+            rarely()
             put(tile, place + i, at(tile, place + m - 1))
     else:
         for i in range(full):
@@ -151,9 +155,11 @@ def _squares(intercept: Any, p: Any, full: Any, tile: Any) -> Any:
     if largest <= bits_of(MOST_SQUARE):
         return number_of(largest)
     for i in range(full):
+        rarely()
         if not at(tile, SQUARE + i) <= MOST_SQUARE:
             put(tile, SQUARE + i, INFINITY)
             for j in range(p):
+                rarely()
                 put(tile, X + j * STRIDE + i, ZERO)
     return INFINITY
 
@@ -189,6 +195,7 @@ def _weigh(public: Any, place: Any, size: Any, blocks: Any, uniform: Any, m: Any
         for i in range(full):
             put(tile, WEIGHT + i, at(public, place + I64(at(blocks, i))))
     for i in range(m, full):
+        rarely()
         put(tile, WEIGHT + i, ZERO)
 
 
