@@ -350,14 +350,14 @@ def _sums(
                             for j in unrolled(XS):
                                 acc[k, FIRST + j] = plus(acc[k, FIRST + j], c, x[j])
                         else:
-                            c = bounded(clip_factor(etas[k], limit) * weight, etas[k])
-                            for j in unrolled(XS):
-                                if static(P > 0):
-                                    t = at(theta, at_theta + j)
-                                else:
-                                    t = at(theta, at_theta + min(features + j, p - 1))
-                                g = bounded(slope(t, x[j]) * inverse, etas[k])
-                                acc[k, j] = plus(acc[k, j], g, c)
+                            if etas[k] < INFINITY:
+                                c = clip_factor(etas[k], limit) * weight
+                                for j in unrolled(XS):
+                                    if static(P > 0):
+                                        t = at(theta, at_theta + j)
+                                    else:
+                                        t = at(theta, at_theta + min(features + j, p - 1))
+                                    acc[k, j] = plus(acc[k, j], slope(t, x[j]) * inverse, c)
 
         if working:
             terms += V
