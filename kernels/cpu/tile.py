@@ -30,7 +30,7 @@ from pgbb_fast.kernels.scalar.clip import INFINITY, MAGIC, MAGIC_BITS, MOST_SQUA
 TILE = 448          # records, a multiple of PAD; 511 terms of at most 2^22 can be added in 32 bits (also in a lane)
 PAD = 64            # records are padded to a multiple of this
 LOOKED_UP = 32      # weights of a draw that can be looked up in registers
-FEW_DRAWS, FEW_BYTES = 1, 30_000
+FEW_DRAWS, FEW_BYTES = 1, 30_000     # up to as many draws, a tile and its rows take so much of the first-level cache
 MOST_TILES = 511 * VECTOR // TILE   # whose terms can be added in a lane
 STRIDE = TILE + 16  # from row to row: not a power of two, so that rows don't share a cache set
 SQUARE, WEIGHT, ETA, COEFFICIENT = 0, STRIDE, 2 * STRIDE, 3 * STRIDE
