@@ -74,7 +74,7 @@ def of_records(x: Any, y: Any) -> tuple[Any, ...]:
 
 def sums_signature(kind: Kind) -> tuple[Any, ...]:
     """What :meth:`Step.launch` passes."""
-    x = types.uint32 if kind.packed else F32
+    x = types.uint32 if kind.packed else types.uint16 if kind.encodings[0] else F32
     sampler = types.Tuple((I64, I64, F64, F64))
     tail = (types.UniTuple(I64, 5), types.UniTuple(F32, 2), sampler, array(I64), array(I64))
     return (*of_records(x, x), array(F32), array(I64), *tail)
@@ -83,8 +83,9 @@ def sums_signature(kind: Kind) -> tuple[Any, ...]:
 def kinds() -> Iterator[Kind]:
     """The fused kernels of the table: every loss, everything or a minibatch, and the layouts."""
 
-    def one(loss: str, p: int, K: int, sampled: bool, mapped: bool = False, packed: str = "") -> Kind:
-        return kind_of(loss, True, p, K, S=20, sampled=sampled, mapped=mapped, packed=packed, block=FB, warps=WARPS)
+    def one(loss: str, p: int, K: int, sampled: bool, mapped: bool = False, packed: str = "", half: str = "") -> Kind:
+        rest = {"block": FB, "warps": WARPS, "encodings": (half, half)}
+        return kind_of(loss, True, p, K, S=20, sampled=sampled, mapped=mapped, packed=packed, **rest)
 
     for loss in sorted(set(CONSTANTS) - {"linear"}):    # linear has second moments only
         for sampled in (False, True):
@@ -97,6 +98,9 @@ def kinds() -> Iterator[Kind]:
     yield one("quantile_gaussian", 4, 64, False)
     yield one("huber_concomitant", 32, 10, False)
     yield one("huber_concomitant", 24, 10, True, True)
+    for half in ("float16", "bfloat16"):
+        for p, sampled in ((4, False), (10, False), (10, True), (40, False)):
+            yield one("huber_concomitant", p, 10, sampled, half=half)
 
 
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
@@ -112,6 +116,11 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     pairs = (array(F64), array(F64), array(types.int32), array(types.int32), array(I64), types.UniTuple(I64, 7), F64)
     for loss in CONSTANTS:
         yield f"moments_{loss}", moments.moments_kernel(loss, True, True), (*of_records(F32, F32), *pairs)
+    yield "moments_float16", moments.moments_kernel("logistic", True, True, ("float16", "bfloat16")), (
+        *of_records(types.uint16, types.uint16),
+        *pairs,
+    )
+    yield "find_float16", finite._find_kernel("float16"), (array(types.uint16), I64, I64, I64, I64, array(types.int32))
     yield "find", finite._find_kernel(), (array(F32), I64, I64, I64, I64, array(types.int32))
     bounds = (array(F64), array(F64), array(F64), array(F64))
     yield "to_unit", unit._to_unit_kernel(), (array(F32), I64, I64, I64, I64, *bounds, array(F32))

@@ -14,6 +14,8 @@ else:
 
 I32, I64, U32, F32, F64 = _source.I32, _source.I64, _source.U32, _source.F32, _source.F64
 at, put, reload, PIECES = _source.at, _source.put, _source.reload, _source.PIECES
+HALVES: Any = _source.HALVES
+NUMBERS: Any = {"": F32, **HALVES}      # what a stored number is in single precision, by its encoding
 fma, plus = _source.fma, _source.plus
 add32, xor32, rotate_left = _source.add32, _source.xor32, _source.rotate_left
 warp_scan, last_lane, deposit = _source.warp_scan, _source.last_lane, _source.deposit

@@ -128,6 +128,23 @@ def _piece(bits: int, signed: bool) -> Callable[..., Any]:
     return piece  # type: ignore[no-any-return]
 
 
+def _half(encoding: str) -> Callable[..., Any]:
+    """An intrinsic: the single-precision number that a 16-bit word stands for, exactly."""
+
+    @intrinsic
+    def number(typing: Any, word: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if encoding == "float16":
+                return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+            upper = builder.shl(builder.zext(args[0], WORD), WORD(16))      # a bfloat16 is the upper half of one
+            return builder.bitcast(upper, ir.FloatType())
+
+        return types.float32(types.uint16), generate
+
+    return number  # type: ignore[no-any-return]
+
+
+HALVES = {encoding: _half(encoding) for encoding in ("float16", "bfloat16")}
 PIECES = {"int8": _piece(8, True), "uint8": _piece(8, False), "int16": _piece(16, True), "uint16": _piece(16, False)}
 
 

@@ -12,7 +12,7 @@ from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.kernels.cuda import formulas
 from pgbb_fast.kernels.cuda.compile import THREADS, Launch, expand, groups_for, kernel, static
 from pgbb_fast.kernels.cuda.formulas import moment_factor
-from pgbb_fast.kernels.cuda.instructions import F32, F64, FLOAT64, I64, at, put
+from pgbb_fast.kernels.cuda.instructions import F64, FLOAT64, I64, NUMBERS, at, put
 from pgbb_fast.kernels.cuda.plan import Kind
 from pgbb_fast.kernels.cuda.records import Placed, place
 from pgbb_fast.kernels.cuda.sums import decode
@@ -25,6 +25,8 @@ MOST_RECORDS = 32       # whose scores are there at once
 # bound for each loss
 slope: Any = None
 constants: Any = None
+x_number: Any = None
+y_number: Any = None
 FIRST = SCALE = 0
 MAPPED = REGRESSION = False
 
@@ -64,11 +66,11 @@ def _moments(
                     if static(FIRST > 0):
                         eta = at(theta, at_theta)
                     for j in range(p):
-                        value = F32(at(table, i * by_row + by_column * j))
+                        value = x_number(at(table, i * by_row + by_column * j))
                         if static(MAPPED):
                             value = decode(value, decoder, I64(j))
                         eta += at(theta, at_theta + FIRST + j) * F64(value)
-                    response = F32(at(y, y_from + i * y_by_row))
+                    response = y_number(at(y, y_from + i * y_by_row))
                     if static(MAPPED):
                         response = decode(response, decoder, p)
                     scale = F64(1.0)
@@ -83,7 +85,7 @@ def _moments(
                         put(scores, row + d - 1, F64(by_scale))
                         squared += by_scale * by_scale
                 for j in range(p):
-                    value = F32(at(table, i * by_row + by_column * j))
+                    value = x_number(at(table, i * by_row + by_column * j))
                     if static(MAPPED):
                         value = decode(value, decoder, I64(j))
                     score = by_eta * F64(value) if REGRESSION else slope(at(theta, at_theta + j), F64(value))
@@ -118,13 +120,15 @@ def _add_up_kernel() -> Any:
 
 
 @cache
-def moments_kernel(loss: str, intercept: bool, mapped: bool) -> Any:
+def moments_kernel(loss: str, intercept: bool, mapped: bool, encodings: tuple[str, str] = ("", "")) -> Any:
     """The kernel of one loss."""
     kind = Kind(loss, intercept, 0, 1, False, mapped, 0)
     slopes = formulas.DOUBLE_SLOPES if kind.regression else formulas.DOUBLE_LOCATION_SLOPES
     known = {"FIRST": kind.first, "SCALE": kind.scale, "MAPPED": mapped, "REGRESSION": kind.regression}
-    name = f"{loss}_{kind.first}{'m' if mapped else ''}"
-    return kernel(expand(_moments, name, (), known, slope=slopes[loss], constants=formulas.CONSTANTS[loss]))
+    name = "_".join(filter(None, (f"{loss}_{kind.first}{'m' if mapped else ''}", *encodings)))
+    x_number, y_number = (NUMBERS[encoding] for encoding in encodings)
+    bound = {"slope": slopes[loss], "constants": formulas.CONSTANTS[loss]}
+    return kernel(expand(_moments, name, (), known, x_number=x_number, y_number=y_number, **bound))
 
 
 def score_moments(
@@ -146,7 +150,7 @@ def score_moments(
     a, b = cuda.to_device(left.astype(np.int32)), cuda.to_device(right.astype(np.int32))
     partial = cuda.device_array(len(left) * columns, np.int64)
     totals = cuda.device_array(len(left), np.int64)
-    run = moments_kernel(loss, intercept, placed.mapped)
+    run = moments_kernel(loss, intercept, placed.mapped, placed.encodings)
     blocks = -(-len(left) // THREADS)
     for chunk, count in zip(placed.chunks(0), groups, strict=True):
         shape = (placed.features, K, draws.weights.shape[1] - 1, at_once, column, columns, len(left))

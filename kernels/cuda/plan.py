@@ -28,6 +28,7 @@ class Kind:
     blocks: int             # weights of a draw in shared memory, with padding; 0: any number, read through the cache
     packed: str = ""        # type of the integers in each 32-bit word, or "" for one number at a time
     parts: int = 1          # blocks of draws that a block of threads works on
+    encodings: tuple[str, str] = ("", "")   # of features and response: "float16", "bfloat16"; "": the array's own type
 
     def __post_init__(self) -> None:
         if self.loss not in CONSTANTS:
@@ -74,7 +75,7 @@ class Kind:
         """Part of the kernel's name."""
         flags = "".join(f for f, on in (("i", self.intercept), ("s", self.sampled), ("m", self.mapped)) if on)
         sizes = f"p{self.features}_k{self.parts}x{self.draws}_b{self.blocks}"
-        return "_".join(filter(None, (self.loss, sizes, flags, self.packed)))
+        return "_".join(filter(None, (self.loss, sizes, flags, self.packed, *self.encodings)))
 
 
 def split(K: int, sums: int, room: int, warps: int) -> tuple[int, int]:
@@ -92,7 +93,7 @@ def split(K: int, sums: int, room: int, warps: int) -> tuple[int, int]:
 
 def kind_of(
     loss: str, intercept: bool, p: int, K: int, *,
-    S: int, sampled: bool, mapped: bool, packed: str, block: int, warps: int,
+    S: int, sampled: bool, mapped: bool, packed: str, block: int, warps: int, encodings: tuple[str, str] = ("", ""),
 ) -> Kind:  # fmt: skip
     """The kernel for ``p`` features and ``K`` draws over ``S`` blocks; ``block`` features at once where p is large."""
     features = p if p <= (SAMPLED_FEATURES if sampled else MOST_FEATURES) else 0
@@ -101,4 +102,4 @@ def kind_of(
     draws, parts = split(K, one.sums(block), SAMPLED_SUMS if sampled else MOST_SUMS, warps)
     padded = -(-(S + 1) // 8) * 8
     blocks = padded if draws * parts * padded <= MOST_WEIGHTS else 0
-    return Kind(loss, intercept, features, draws, sampled, mapped, blocks, packed, parts)
+    return Kind(loss, intercept, features, draws, sampled, mapped, blocks, packed, parts, encodings)

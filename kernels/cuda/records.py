@@ -13,6 +13,7 @@ import numpy as np
 from numba import cuda
 
 from pgbb_fast.kernels.arguments import Records
+from pgbb_fast.kernels.cpu.layout import stored
 from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, Launch, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import I64, at, put
 from pgbb_fast.kernels.cuda.spans import on_device, span_of
@@ -54,8 +55,8 @@ class Chunk:
 class Placed:
     """Records that a step can use: one chunk on the device, or several that come from the host in turn.
 
-    ``packed`` is the type of integers that can be read several at a time, or empty; ``steps`` keeps what was made for
-    these records.
+    ``packed`` is the type of integers that can be read several at a time, or empty; ``encodings`` say what the bits of
+    16-bit features and responses mean (:attr:`Kind.encodings`); ``steps`` keeps what was made for these records.
     """
 
     features: int
@@ -64,6 +65,7 @@ class Placed:
     mapped: bool
     packed: str
     sizes: list[int]
+    encodings: tuple[str, str] = ("", "")
     chunk: Chunk | None = None
     source: "Streamed | None" = None
     steps: dict[Any, Any] = field(default_factory=dict)
@@ -113,14 +115,16 @@ def place(records: Records, response: bool, limit: float | None = None) -> Place
     if block.shape[0] != n:
         raise ValueError(f"place: {n} records but {block.shape[0]} block ids")
     if on_device(x):
-        return Placed(**common, packed="", sizes=[n], chunk=_in_place(x, y if separate else None, block, p, response))
-    y = y if separate else y[:0]
+        chunk, encodings = _in_place(x, y if separate else None, block, p, response)
+        return Placed(**common, packed="", sizes=[n], encodings=encodings, chunk=chunk)
+    (x, x_encoding), (y, y_encoding) = stored(x), stored(y if separate else y[:0])
+    common["encodings"] = x_encoding, y_encoding if separate else x_encoding
     bytes_each = columns * x.dtype.itemsize + (y.dtype.itemsize if separate else 0) + block.dtype.itemsize
     room = _room() if limit is None else limit
     if n * bytes_each > room:
         source = Streamed(x, y, block, p, rows_per_chunk(bytes_each, room))
         return Placed(**common, packed="", sizes=source.sizes, source=source)
-    chunk = _column_by_column(x, y, block, p, response)
+    chunk = _column_by_column(x, y, block, p, response, like=x_encoding == y_encoding, whole=not x_encoding)
     packed = x.dtype.name if chunk.words is not None else ""
     return Placed(**common, packed=packed, sizes=[n], chunk=chunk)
 
@@ -150,18 +154,22 @@ def rows_per_chunk(bytes_each: int, room: float) -> int:
 # ---- arrays that are on the device ---------------------------------------------------------------------------------
 
 
-def _in_place(x: Any, y: Any, block: Any, p: int, response: bool) -> Chunk:
-    """Arrays on the device, read where they are."""
+def _in_place(x: Any, y: Any, block: Any, p: int, response: bool) -> tuple[Chunk, tuple[str, str]]:
+    """Arrays on the device, read where they are, and their encodings."""
     span = span_of(x)
     table = cuda.as_cuda_array(span, sync=False)
     by_row, by_column = span.strides
-    values, y_from, y_by_row = table, (p * by_column if response else 0), by_row
+    values, y_from, y_by_row, encoding = table, (p * by_column if response else 0), by_row, span.encoding
     if y is not None:
         other = span_of(y) if on_device(y) else None
-        values = cuda.to_device(np.ascontiguousarray(y)) if other is None else cuda.as_cuda_array(other, sync=False)
-        y_from, y_by_row = 0, 1 if other is None else other.strides[0]
+        if other is None:
+            host, encoding = stored(np.ascontiguousarray(y))
+            values, y_from, y_by_row = cuda.to_device(host), 0, 1
+        else:
+            values, encoding = cuda.as_cuda_array(other, sync=False), other.encoding
+            y_from, y_by_row = 0, other.strides[0]
     ids = cuda.as_cuda_array(span_of(block), sync=False) if on_device(block) else cuda.to_device(block)
-    return Chunk(table, values, ids, (span.shape[0], by_row, by_column, y_from, y_by_row, 0))
+    return Chunk(table, values, ids, (span.shape[0], by_row, by_column, y_from, y_by_row, 0)), (span.encoding, encoding)
 
 
 # ---- host arrays ----------------------------------------------------------------------------------------------------
@@ -183,10 +191,13 @@ def _to_columns_kernel() -> Any:
     return kernel(_to_columns)
 
 
-def _column_by_column(x: Any, y: Any, block: Any, p: int, response: bool) -> Chunk:
-    """Copy host records to the device, transposing there; integers also as words, if y is of the same type."""
+def _column_by_column(x: Any, y: Any, block: Any, p: int, response: bool, *, like: bool, whole: bool) -> Chunk:
+    """Copy host records to the device, transposing there; integers also as words, if y is of the same type.
+
+    ``like`` says whether bits of x and y mean the same, ``whole`` whether integers are integers.
+    """
     n, columns = x.shape
-    together = y.shape[0] > 0 and y.dtype == x.dtype
+    together = y.shape[0] > 0 and y.dtype == x.dtype and like
     stride = max(ALIGNED, -(-n // ALIGNED) * ALIGNED)
     total = columns + together
     table = cuda.device_array(total * stride, x.dtype)
@@ -205,7 +216,7 @@ def _column_by_column(x: Any, y: Any, block: Any, p: int, response: bool) -> Chu
         y_from = 0
     sizes = (n, 1, stride, y_from, 1, 0)
     each = 4 // x.dtype.itemsize
-    if x.dtype.kind not in "iu" or each < 2 or values is not table:
+    if not whole or x.dtype.kind not in "iu" or each < 2 or values is not table:
         return Chunk(table, values, ids, sizes)
     words = table.view(np.uint32)
     return Chunk(table, values, ids, sizes, (words, words, (n, 1, stride // each, y_from // each, 1, 0)))

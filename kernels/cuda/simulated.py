@@ -15,7 +15,7 @@ from pgbb_fast.kernels.scalar.arithmetic import add32, xor32
 from pgbb_fast.kernels.scalar.random import rotate_left
 
 __all__ = [
-    "F32", "F64", "I32", "I64", "PIECES", "U32",
+    "F32", "F64", "HALVES", "I32", "I64", "PIECES", "U32",
     "add32", "at", "deposit", "fma", "last_lane", "plus", "put", "reload", "rotate_left", "warp_scan", "xor32",
 ]  # fmt: skip
 
@@ -68,6 +68,16 @@ def _piece(kind: str) -> Any:
     return piece
 
 
+def _half(encoding: str) -> Any:
+    def number(word: Any) -> Any:
+        if encoding == "float16":
+            return np.float32(np.array([word], dtype=np.uint16).view(np.float16)[0])
+        return (np.array([word], dtype=np.uint32) << 16).view(np.float32)[0]
+
+    return number
+
+
+HALVES = {encoding: _half(encoding) for encoding in ("float16", "bfloat16")}
 PIECES = {kind: _piece(kind) for kind in ("int8", "uint8", "int16", "uint16")}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 DLPACK_CUDA = 2     # DLPack's number for memory of an NVIDIA GPU
-KINDS = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+KINDS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
 def on_device(array: Any) -> bool:
@@ -27,6 +27,7 @@ class Span:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     owner: Any
+    encoding: str = ""      # "float16" or "bfloat16": what the bits of 16-bit words mean
 
     @property
     def length(self) -> int:
@@ -37,11 +38,13 @@ class Span:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"shape": (self.length,), "typestr": self.kind.str, "data": (self.pointer, False), "version": 3}
+        typestr = "<u2" if self.encoding else self.kind.str
+        return {"shape": (self.length,), "typestr": typestr, "data": (self.pointer, False), "version": 3}
 
 
 def span_of(array: Any) -> Span:
     """The span of an array on the device, without a copy."""
+    about_of = array
     if hasattr(array, "__cuda_array_interface__"):
         about = array.__cuda_array_interface__
         kind, shape, pointer = np.dtype(about["typestr"]), tuple(about["shape"]), int(about["data"][0])
@@ -56,6 +59,9 @@ def span_of(array: Any) -> Span:
         array = (array, view)
     if strides is None:
         strides = tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
+    encoding = "float16" if kind == np.float16 else ""
+    if kind.itemsize == 2 and str(getattr(about_of, "dtype", "")) in ("torch.bfloat16", "bfloat16"):
+        kind, encoding = np.dtype(np.uint16), "bfloat16"
     if kind.name not in KINDS or min(strides, default=1) < 0:
         raise ValueError(f"place: arrays of {kind} with strides {strides} can't be read in place")
-    return Span(pointer, kind, shape, strides, array)
+    return Span(pointer, kind, shape, strides, array, encoding)

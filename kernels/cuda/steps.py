@@ -11,7 +11,7 @@ from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import ends, formulas
 from pgbb_fast.kernels.cuda.compile import THREADS, WARPS, Launch, expand, groups_for, kernel
-from pgbb_fast.kernels.cuda.instructions import PIECES
+from pgbb_fast.kernels.cuda.instructions import NUMBERS, PIECES
 from pgbb_fast.kernels.cuda.plan import Kind, kind_of
 from pgbb_fast.kernels.cuda.records import Placed, place
 from pgbb_fast.kernels.cuda.sums import FB, REGISTERS, _sums
@@ -31,7 +31,9 @@ def sums_kernel(kind: Kind) -> Any:
         "REGRESSION": kind.regression,
     }  # fmt: skip
     slopes = formulas.SINGLE_SLOPES if kind.regression else formulas.LOCATION_SLOPES
-    return kernel(expand(_sums, kind.name, REGISTERS, known, slope=slopes[kind.loss], piece=PIECES.get(kind.packed)))
+    bound = {"slope": slopes[kind.loss], "piece": PIECES.get(kind.packed)}
+    x_number, y_number = (NUMBERS[encoding] for encoding in kind.encodings)
+    return kernel(expand(_sums, kind.name, REGISTERS, known, x_number=x_number, y_number=y_number, **bound))
 
 
 @cache
@@ -70,7 +72,7 @@ class Step:
         threshold = mechanism.threshold
         self.kind = kind_of(
             loss, intercept, p, K, S=S, sampled=threshold < ALL, mapped=records.mapped, packed=records.packed, block=FB,
-            warps=WARPS,
+            warps=WARPS, encodings=records.encodings,
         )  # fmt: skip
         kind = self.kind
         if kind.regression and not records.has_response:

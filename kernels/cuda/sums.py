@@ -54,6 +54,8 @@ INFINITY, MOST_SQUARE, ONE, ZERO = F32(grid.INFINITY), F32(grid.MOST_SQUARE), F3
 # bound for each kernel
 slope: Any = None
 piece: Any = None
+x_number: Any = None    # what stored features and responses are in single precision
+y_number: Any = None
 KB = PARTS = LANES = P = XS = A = ROW = EXTRA = V = SHIFT = FIRST = SCALE = BLOCKS = 0
 SAMPLED = AHEAD = MAPPED = INTERCEPT = REGRESSION = False
 # registers, which ``expand`` turns into variables
@@ -216,7 +218,7 @@ def _sums(
         for j in unrolled(P):
             w[j] = at(table, i * by_row + by_column * j)
         if static(REGRESSION):
-            response = F32(at(y, y_from + i * y_by_row))
+            response = y_number(at(y, y_from + i * y_by_row))
         b = I64(at(block, i))
 
     while going:
@@ -254,7 +256,7 @@ def _sums(
         if static(AHEAD):
             # what was loaded is used now, and the next record's numbers are on the way meanwhile
             for j in unrolled(P):
-                x[j] = F32(w[j])
+                x[j] = x_number(w[j])
             this_b = b
             if static(REGRESSION):
                 this_response = response
@@ -262,7 +264,7 @@ def _sums(
             for j in unrolled(P):
                 w[j] = at(table, i * by_row + by_column * j)
             if static(REGRESSION):
-                response = F32(at(y, y_from + i * y_by_row))
+                response = y_number(at(y, y_from + i * y_by_row))
             b = I64(at(block, i))
         elif static(P > 0):
             at_row = max(here, I64(0)) >> SHIFT if V > 1 else max(here, I64(0)) * by_row
@@ -276,12 +278,12 @@ def _sums(
                         if static(V > 1):
                             x[j] = piece(w[j], I64(v))
                         else:
-                            x[j] = F32(w[j])
+                            x[j] = x_number(w[j])
                     if static(REGRESSION):
                         if static(V > 1):
                             this_response = piece(at(y, y_from + (here >> SHIFT)), I64(v))
                         else:
-                            this_response = F32(at(y, y_from + here * y_by_row))
+                            this_response = y_number(at(y, y_from + here * y_by_row))
                     this_b = I64(at(block, here + v))
                 if static(MAPPED):
                     for j in unrolled(P):
@@ -301,7 +303,7 @@ def _sums(
                         square_x = fma(x[j], x[j], square_x)
                 else:
                     for j in range(p):
-                        value = F32(at(table, here * by_row + by_column * j))
+                        value = x_number(at(table, here * by_row + by_column * j))
                         if static(MAPPED):
                             value = decode(value, affine, I64(j))
                         square_x = fma(value, value, square_x)
@@ -313,7 +315,7 @@ def _sums(
                                 g = slope(t, value) * inverse
                                 etas[k] = fma(g, g, etas[k])
                     for j in unrolled(FB):
-                        value = F32(at(table, here * by_row + by_column * min(features + j, p - 1)))
+                        value = x_number(at(table, here * by_row + by_column * min(features + j, p - 1)))
                         if static(MAPPED):
                             value = decode(value, affine, min(features + j, p - 1))
                         x[j] = value

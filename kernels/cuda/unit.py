@@ -10,8 +10,9 @@ import numpy as np
 from numba import cuda
 from numpy.typing import NDArray
 
+from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda.compile import THREADS, Launch, groups_for, kernel
-from pgbb_fast.kernels.cuda.instructions import F32, F64, I64, at, put
+from pgbb_fast.kernels.cuda.instructions import F32, F64, HALVES, I64, at, put
 from pgbb_fast.kernels.cuda.spans import span_of
 
 
@@ -23,14 +24,17 @@ def _to_unit(
     i = I64(cuda.blockIdx.x) * THREADS + I64(cuda.threadIdx.x)
     while i < rows:
         for j in range(columns):
-            x = min(max(F64(at(table, i * by_row + j * by_column)), at(low, j)), at(high, j))
+            x = min(max(F64(number(at(table, i * by_row + j * by_column))), at(low, j)), at(high, j))
             put(out, j * rows + i, F32((x - at(centre, j)) / at(radius, j)))
         i += I64(cuda.gridDim.x) * THREADS
 
 
+number: Any = None      # bound to what a stored number means
+
+
 @cache
-def _to_unit_kernel() -> Any:
-    return kernel(_to_unit)
+def _to_unit_kernel(encoding: str = "") -> Any:
+    return kernel(specialise(_to_unit, f"to_unit_{encoding}", number=HALVES.get(encoding, F64)))
 
 
 def unit_columns(array: Any, bounds: NDArray[np.float64], centre: Any, radius: Any) -> Any:
@@ -42,7 +46,7 @@ def unit_columns(array: Any, bounds: NDArray[np.float64], centre: Any, radius: A
     table = cuda.as_cuda_array(span, sync=False)
     out = cuda.device_array(span.shape, np.float32, order="F")
     public = [np.ascontiguousarray(part, dtype=np.float64) for part in (*bounds.T, centre, radius)]
-    Launch(_to_unit_kernel(), groups_for(-(-span.shape[0] // THREADS)))(
+    Launch(_to_unit_kernel(span.encoding), groups_for(-(-span.shape[0] // THREADS)))(
         table, *span.shape, *span.strides, *map(cuda.to_device, public), out.ravel(order="F")
     )
     return out

@@ -82,6 +82,21 @@ def test_torch_tensors_are_read_in_place_on_torch_s_stream(layout):
     assert np.abs(grid - cpu.noisy_gradient(loss, intercept, records, draws, mechanism, stream)).max() <= 1
 
 
+@pytest.mark.parametrize("encoding", ["float16", "bfloat16"])
+def test_tensors_of_half_precision_are_read_in_place(encoding):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    from pgbb_fast.kernels.cuda import api
+
+    case = simulated.half(encoding, encoding, q=0.4, n=5_003)
+    loss, intercept, records, draws, mechanism, stream = case
+    kind = {"float16": torch.float16, "bfloat16": torch.bfloat16}[encoding]
+    x, y = (torch.from_numpy(part.view(np.int16)).cuda().view(kind) for part in (records.x, records.y))
+    got = api.noisy_gradient(loss, intercept, records._replace(x=x, y=y), draws, mechanism, stream)
+    assert np.abs(got - cpu.noisy_gradient(*case)).max() <= 1
+
+
 def test_records_streamed_from_the_host():
     from pgbb_fast.kernels.cuda import api
     from pgbb_fast.kernels.cuda.records import place

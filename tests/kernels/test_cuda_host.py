@@ -142,6 +142,25 @@ def test_dlpack_is_read_without_a_copy():
     assert not spans.on_device(np.zeros(3))
 
 
+class Tensor(OnDevice):
+    """As torch's tensors of bfloat16 describe themselves."""
+
+    dtype = "torch.bfloat16"
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**super().__cuda_array_interface__, "typestr": "<V2"}
+
+
+def test_half_precision_on_the_device_is_read_as_words_with_a_meaning():
+    base = np.arange(12, dtype=np.float16).reshape(4, 3)
+    words = base.view(np.uint16)
+    for array, encoding in ((OnDevice(base), "float16"), (Tensor(words), "bfloat16"), (OnDevice(words), "")):
+        span = spans.span_of(array)
+        assert (span.encoding, span.strides, span.pointer) == (encoding, (3, 1), base.ctypes.data)
+        assert span.__cuda_array_interface__["typestr"] == "<u2"
+
+
 def test_arrays_that_can_not_be_read_in_place_are_refused():
     for array in (np.zeros((3, 2), np.complex64), np.zeros((3, 2), np.float32)[::-1]):
         with pytest.raises(ValueError, match="can't be read in place"):

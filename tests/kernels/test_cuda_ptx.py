@@ -56,6 +56,19 @@ def test_fused_kernels_assemble_without_spills(loss, p, K, sampled, cc):
         assert "bar.sync" in result.ptx
 
 
+def test_half_precision_is_converted_exactly():
+    """float16 by the instruction for it, bfloat16 by a shift."""
+    for encoding, wanted in (("float16", "cvt.f32.f16"), ("bfloat16", "shl.b32")):
+        made = kind_of(
+            "huber_fixed", True, 4, 1, S=20, sampled=False, mapped=False, packed="", block=8, warps=4,
+            encodings=(encoding, encoding),
+        )  # fmt: skip
+        result = ptx.assemble(ptx.steps.sums_kernel(made), ptx.sums_signature(made), (9, 0))
+        assert result.fits
+        assert wanted in result.ptx
+        assert "ld.global.u16" in result.ptx or "ld.global.b16" in result.ptx
+
+
 SMALL = {"publish_quantile_gaussian", "finish", "to_columns", "find", "to_unit", "add_up", "moments_huber_concomitant"}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pgbb_fast.kernels import reference
-from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.arguments import BFLOAT16, Draws, Mechanism, Records, Stream
 
 HERE = Path(__file__).resolve()
 GRID = 2**32
@@ -61,6 +61,28 @@ def compact(dtype, packed, ordered, q=1.0, n=201, p=5, K=2, S=7):
     return "huber_concomitant", True, records, draws, Mechanism(2.5, math.floor(q * GRID), 1.0), stream
 
 
+def as_half(values, encoding):
+    """Numbers as float16, bfloat16 (cut) or, for any other name, that type."""
+    if encoding == "bfloat16":
+        return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+    return np.asarray(values).astype(encoding)
+
+
+def half(x_type, y_type, q=1.0, n=150, p=4, K=2):
+    """Features and response in 16 bits, or one of them; y_type None: the response is the last column."""
+    _, _, records, draws, mechanism, stream = case("huber_concomitant", n, p, K, 5, q)
+    x, y = records.x * np.float32(0.9), records.y
+    x[::7] *= np.float32(2.0**-20)      # float16 has them below its normal range
+    if y_type is None:
+        records = records._replace(x=as_half(np.column_stack([x, y]), x_type), y=as_half(y[:0], x_type))
+    else:
+        records = records._replace(x=as_half(x, x_type), y=as_half(y, y_type))
+    return "huber_concomitant", True, records, draws, mechanism, stream
+
+
+HALF_MOMENTS = {"float16": ("float16", None), "bfloat16": ("bfloat16", "bfloat16"), "both": ("float16", "bfloat16")}
+
+
 def spoiled(loss, bad):
     """A record that isn't finite, or far too large."""
     made = case(loss, 90, 2, 2, 3, 1.0, clip=0.5)
@@ -91,6 +113,14 @@ def cases():
     made["several chunks of skips"] = case("huber_fixed", 30_000, 1, 1, 3, 0.02)
     for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.float32):
         made[f"{np.dtype(dtype)}, packed, block order"] = compact(dtype, True, True)
+    for encoding in ("float16", "bfloat16"):
+        made[f"{encoding}, packed"] = half(encoding, None)
+        made[f"{encoding}, mask"] = half(encoding, encoding, q=0.4)
+        made[f"{encoding}, skips"] = half(encoding, "float32", q=0.02, n=900)
+        made[f"{encoding}, many features"] = half(encoding, None, n=20, p=35, K=1)
+        made[f"{encoding}, response only"] = half("float32", encoding)
+    made["float16 and bfloat16"] = half("float16", "bfloat16")
+    made["float16 and uint16"] = half("float16", "uint16")
     made["int8 beside"] = compact(np.int8, False, False)
     made["int32"] = compact(np.int32, True, False)
     made["int16, mask"] = compact(np.int16, True, False, q=0.4)
@@ -98,13 +128,15 @@ def cases():
     return made
 
 
-MOMENTS = [*LOSSES, "several blocks of pairs"]
+MOMENTS = [*LOSSES, "several blocks of pairs", *HALF_MOMENTS]
 
 
 def moment_case(name):
     """(loss, intercept, records, draws, clip)."""
     if name in LOSSES:
         loss, intercept, records, draws, _, _ = case(name, 75, 3, 2, 5, 1.0)
+    elif name in HALF_MOMENTS:
+        loss, intercept, records, draws, _, _ = half(*HALF_MOMENTS[name], n=60)
     else:
         loss, intercept, records, draws, _, _ = case("quantile_gaussian", 40, 4, 3, 5, 1.0)
     return loss, intercept, records, draws, 0.6
@@ -155,6 +187,8 @@ def simulate(path: str) -> None:
         )
         out["streamed moments"] = api.score_moments(loss, intercept, placed, draws, 0.6)
         out["finite"] = np.array([found_finite(bad) for bad in (0.0, math.nan, math.inf, -math.inf)])
+        for encoding in ("float16", "bfloat16"):
+            out[f"finite {encoding}"] = np.array([found_finite(bad, encoding) for bad in (0.0, math.nan, math.inf)])
         out |= {f"unit {dtype}": unit_columns(dtype) for dtype in UNIT_TYPES}
         # sums leave the 32-bit registers in time: here after 2 terms
         sums.MOST = 2
@@ -167,7 +201,7 @@ def simulate(path: str) -> None:
     np.savez(path, **out)
 
 
-def found_finite(bad) -> bool:
+def found_finite(bad, encoding="") -> bool:
     """What the finite kernel says of a table with one such number, by row and by column."""
     from pgbb_fast.kernels.cuda.finite import THREADS, _find_kernel
 
@@ -176,7 +210,8 @@ def found_finite(bad) -> bool:
         table = np.linspace(-1, 1, 210).astype(np.float32)
         table[207] = bad
         found = np.zeros(1, np.int32)
-        _find_kernel()[1, THREADS](table, 70, 3, *strides, found)
+        stored = as_half(table, encoding).view(np.uint16) if encoding else table
+        _find_kernel(encoding)[1, THREADS](stored, 70, 3, *strides, found)
         said.append(found[0] == 0)
     assert said[0] == said[1]
     return said[0]
@@ -263,8 +298,9 @@ def check(got, loss, intercept, records, draws, mechanism, stream):
 
 
 def allowed(loss, records, draws, mechanism, stream):
-    """The CPU kernels' tolerance; numbers under a map are within [-1, 1], with two more roundings each."""
-    if records.map.size:
+    """The CPU kernels' tolerance; numbers under a map are within [-1, 1], with two more roundings each; numbers of 16
+    bits are what they are."""
+    if records.map.size or records.x.dtype.itemsize == 2 or records.y.dtype.itemsize == 2:
         x, y, _ = reference.steps.decoded(records, draws.theta.shape[1] - 2)
         records = Records(x, y, records.block)
     finite = records._replace(x=np.where(np.abs(records.x) <= 1e3, records.x, 0.0))
@@ -296,6 +332,8 @@ def test_records_streamed_in_chunks_give_the_same_release(simulated):
 
 def test_numbers_that_are_not_finite_are_found(simulated):
     assert simulated["finite"].tolist() == [True, False, False, False]
+    for encoding in ("float16", "bfloat16"):
+        assert simulated[f"finite {encoding}"].tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("dtype", UNIT_TYPES)
