@@ -9,13 +9,22 @@ from functools import cache
 from typing import Any
 
 from llvmlite import binding, ir
-from numba.core import cgutils, types
+from numba.core import cgutils, config, types
 from numba.extending import intrinsic
 
 from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS
 
 I32 = ir.IntType(32)
-VECTOR = 16 if binding.get_host_cpu_features().get("avx512f") else 8    # single-precision numbers in a register
+
+
+def _has_avx512() -> bool:
+    """Of the processor that Numba compiles for: this one, unless the environment says otherwise."""
+    if config.CPU_NAME is None and config.CPU_FEATURES is None:
+        return bool(binding.get_host_cpu_features().get("avx512f"))
+    return "+avx512f" in (config.CPU_FEATURES or "")
+
+
+VECTOR = 16 if _has_avx512() else 8     # single-precision numbers in a register
 
 
 def _element(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:

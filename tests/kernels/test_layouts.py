@@ -1,7 +1,12 @@
 """Every layout and type of the records gives the same bits; their public maps, and threads, change nothing."""
 
 import math
+import os
+import platform
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -317,3 +322,29 @@ def test_block_order_in_place_keeps_every_record_with_its_block(n, packed):
     assert packed or np.array_equal(y, x[:, 0] + 1)
     with pytest.raises(ValueError, match="to_block_order"):
         to_block_order(x, y, np.full(n + 1, S, np.uint8), S)
+
+
+WITHOUT_AVX512 = """
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+import test_layouts as here
+from pgbb_fast.kernels.cpu.intrinsics import VECTOR
+assert VECTOR == 8
+table, block, draws, stream = here.problem()
+records = here.Records(table[:, :-1].copy(), table[:, -1].copy(), block.astype(np.uint8))
+np.save(sys.argv[2], [here.sums(records, draws, stream, q) for q in (0.02, 1.0)])
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86 only")
+def test_a_processor_without_avx512_gets_the_same_bits(tmp_path):
+    features = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+sse4.2,+popcnt"
+    environment = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
+    command = [sys.executable, "-c", WITHOUT_AVX512, str(Path(__file__).parent), str(tmp_path / "sums.npy")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    table, block, draws, stream = problem()
+    records = Records(table[:, :-1].copy(), table[:, -1].copy(), block.astype(np.uint8))
+    want = [sums(records, draws, stream, q) for q in (0.02, 1.0)]
+    assert np.array_equal(np.load(tmp_path / "sums.npy"), want)
