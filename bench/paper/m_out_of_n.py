@@ -10,9 +10,9 @@ intercept; its target is the ridge estimate of the population.  mu in {.5, 1} st
 mu-Gaussian differential privacy: methods are calibrated for that epsilon and delta with bounds for finite B.  The one
 called asymptotic has the paper's central-limit noise instead, which is no bound.
 
-One row for each replicate and method is added to bench/out/m_out_of_n.csv, so that a run that was stopped goes on where
-it was.  Budgets share data sets, but no noise.  The tables and
-the figure in bench/paper/results are made of that file.
+One row for each replicate and method is added to a file in bench/out, so that a run that was stopped goes on where it
+was; ``--problems mean`` alone has files of its own (m_out_of_n_mean).  Budgets share data sets, but no noise.  The tables
+and the figure in bench/paper/results are made of that file.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def main() -> None:
     for name in ("quick", "full", "required"):
         mode.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--replicates", type=int)
-    parser.add_argument("--problems", default="mean,logistic")
+    parser.add_argument("--problems", default="mean,logistic", help="one of them: files of its own")
     args = parser.parse_args()
     sizes: dict[str, int] = {}
     if args.required:
@@ -262,6 +262,8 @@ def main() -> None:
     else:
         ns = (500, 1000) if args.quick else (500, 1000, 2000, 5000)
         base, replicates = "m_out_of_n", 40 if args.quick else 500
+        if "," not in args.problems:
+            base += f"_{args.problems}"
         cells = [(p, n, label) for p in args.problems.split(",") for label in ("mu=0.5", "mu=1") for n in ns]
     path = OUT / f"{base}.csv"
     run(path, cells, args.replicates or replicates, sizes)
