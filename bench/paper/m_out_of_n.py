@@ -11,8 +11,8 @@ mu-Gaussian differential privacy: methods are calibrated for that epsilon and de
 called asymptotic has the paper's central-limit noise instead, which is no bound.
 
 One row for each replicate and method is added to a file in bench/out, so that a run that was stopped goes on where it
-was; ``--problems mean`` alone has files of its own (m_out_of_n_mean).  Budgets share data sets, but no noise.  The tables
-and the figure in bench/paper/results are made of that file.
+was; ``--problems mean`` alone has files of its own (m_out_of_n_mean).  Budgets share data sets, but no noise.  Tables
+and figure in bench/paper/results are made of that file.
 """
 
 from __future__ import annotations
