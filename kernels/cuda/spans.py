@@ -44,7 +44,7 @@ class Span:
 
 def span_of(array: Any) -> Span:
     """The span of an array on the device, without a copy."""
-    about_of = array
+    named = str(getattr(array, "dtype", ""))
     if hasattr(array, "__cuda_array_interface__"):
         about = array.__cuda_array_interface__
         kind, shape, pointer = np.dtype(about["typestr"]), tuple(about["shape"]), int(about["data"][0])
@@ -60,7 +60,7 @@ def span_of(array: Any) -> Span:
     if strides is None:
         strides = tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
     encoding = "float16" if kind == np.float16 else ""
-    if kind.itemsize == 2 and str(getattr(about_of, "dtype", "")) in ("torch.bfloat16", "bfloat16"):
+    if kind.itemsize == 2 and named in ("torch.bfloat16", "bfloat16"):
         kind, encoding = np.dtype(np.uint16), "bfloat16"
     if kind.name not in KINDS or min(strides, default=1) < 0:
         raise ValueError(f"place: arrays of {kind} with strides {strides} can't be read in place")
