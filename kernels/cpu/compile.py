@@ -69,9 +69,13 @@ def merged(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(function, error_model="numpy", inline="always")  # type: ignore[no-any-return]
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``numba.njit`` with the cache above; ``nogil``, so that other threads go on."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+def compiled(function: Callable[..., Any], allocates: bool = False) -> Callable[..., Any]:
+    """``numba.njit`` with the cache above; ``nogil``, so that other threads go on.
+
+    Unless it ``allocates``, a kernel is compiled without Numba's run time: it can't make arrays, and it doesn't count
+    references to those it is given, which is an atomic operation for each and, between threads, a fight for it.
+    """
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
     previous = config.CACHE_DIR
     try:
         config.CACHE_DIR = cache_folder()

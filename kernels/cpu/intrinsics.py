@@ -6,7 +6,8 @@ callers keep within bounds.
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
 from numba.core import cgutils, config, types
@@ -188,12 +189,11 @@ def _number(encoding: str) -> Callable[..., Any]:
 
 
 @cache
-def rows_to_columns(columns: int, encoding: str, listed: bool) -> Callable[..., None]:
+def rows_to_columns(columns: int, encoding: str) -> Callable[..., None]:
     """An intrinsic that turns pieces of 16 rows into ``columns`` (at most 8) columns of 16 numbers each.
 
     ``f(x, width, column, hits, first, buffer, place, stride)``: x[row r, column + j], r < 16, j < columns, goes to
-    buffer[place + j * stride + r]; row r is hits[first + r] if ``listed``, else first + r.  4 or 8 numbers are read of
-    each row, past its end into the next row: the caller sees to it that there is one.  A butterfly of two or three
+    buffer[place + j * stride + r]; row r is hits[first + r].  4 or 8 numbers are read of each row, past its end into the next row: the caller sees to it that there is one.  A butterfly of two or three
     steps; shuffles only, of which the compiler leaves out what isn't needed.
     """
     lanes = 4 if columns <= 4 else 8
@@ -209,9 +209,7 @@ def rows_to_columns(columns: int, encoding: str, listed: bool) -> Callable[..., 
             intp = width_.type
 
             def row(r: int) -> Any:
-                hit = builder.add(first_, intp(r))
-                if listed:
-                    hit = builder.load(_element(context, builder, kinds[3], hits_, hit))
+                hit = builder.load(_element(context, builder, kinds[3], hits_, builder.add(first_, intp(r))))
                 start = builder.add(builder.mul(hit, width_), column_)
                 pointer = _element(context, builder, kinds[0], x_, start)
                 wide = builder.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
@@ -247,6 +245,96 @@ def rows_to_columns(columns: int, encoding: str, listed: bool) -> Callable[..., 
         return types.void(x, one, one, hits, one, buffer, one, one), generate
 
     return transpose  # type: ignore[no-any-return]
+
+
+@cache
+def neighbours_to_columns(width: int, encoding: str) -> Callable[..., None]:
+    """An intrinsic that turns 16 rows of ``width`` (at most 17) numbers, one after the other, into columns.
+
+    ``f(x, first, buffer, place, stride)``: x[first + r, j], r < 16, j < width, goes to buffer[place + j * stride + r].
+    The rows are read as ``width`` vectors of 16 numbers, nothing else is.  With g = gcd(width, 16) and w = width / g,
+    16 / g rows fill w vectors, number i being in vector i div 16, lane i mod 16.  Column a g + b has the lanes l that
+    are b modulo g, all of them once, for 16 / g and w have no common factor; and it has them from vector
+    (a - l div g) / (16 / g) modulo w.  So w vectors, in the order of that quotient, are moved on by l div g in
+    each lane l: a barrel shifter, which takes a choice for each vector and bit.  Shuffles then part the b, where g > 1,
+    and put the rows into order.
+    """
+    common = gcd(width, 16)
+    w, lanes = width // common, 16 // common
+    order = [pow(lanes, -1, w) * a % w for a in range(w)]
+
+    @intrinsic
+    def transpose(typing: Any, x: Any, first: Any, buffer: Any, place: Any, stride: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args
+            x_, first_, buffer_, place_, stride_ = args
+            element = context.get_data_type(kinds[0].dtype)
+            intp = first_.type
+            start = builder.mul(first_, intp(width))
+
+            def vector(i: int) -> _Labelled:
+                builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)   # in this order
+                pointer = _element(context, builder, kinds[0], x_, builder.add(start, intp(16 * i)))
+                wide = builder.bitcast(pointer, ir.VectorType(element, 16).as_pointer())
+                size = context.get_abi_sizeof(element)
+                stored = builder.load(wide, align=size)
+                value = _as_float(builder, stored, kinds[0].dtype, encoding, 16)
+                return _Labelled(value, [divmod(16 * i + lane, width) for lane in range(16)])
+
+            def shuffle(a: _Labelled, b: _Labelled, labels: list[tuple[int, int]]) -> _Labelled:
+                both = a.labels + b.labels
+                mask = ir.Constant(ir.VectorType(I32, 16), [I32(both.index(label)) for label in labels])
+                return _Labelled(builder.shuffle_vector(a.value, b.value, mask), labels)
+
+            groups = []     # of rows; each has, for every a and what is known of b, a vector
+            for group in range(common):
+                read = [vector(group * w + i) for i in range(w)]
+                v = [read[i] for i in order]
+                bit = 1
+                while bit < w:
+                    moved = [lane // common % w & bit != 0 for lane in range(16)]
+                    mask = ir.Constant(ir.VectorType(ir.IntType(1), 16), moved)
+                    v = [
+                        _Labelled(
+                            builder.select(mask, v[a - bit].value, v[a].value),
+                            [v[a - bit * m].labels[lane] for lane, m in enumerate(moved)],
+                        )
+                        for a in range(w)
+                    ]
+                    bit *= 2
+                groups.append(v)
+            bit = 1
+            while len(groups) > 1:
+                pairs = zip(groups[::2], groups[1::2], strict=True)
+                groups = [
+                    [
+                        shuffle(a, b, sorted(i for i in a.labels + b.labels if i[1] % common & bit == side))
+                        for a, b in zip(left, right, strict=True)
+                        for side in (0, bit)
+                    ]
+                    for left, right in pairs
+                ]
+                bit *= 2
+            for a in groups[0]:
+                column = a.labels[0][1]
+                pointer = _element(
+                    context, builder, kinds[2], buffer_, builder.add(place_, builder.mul(stride_, intp(column)))
+                )
+                value = shuffle(a, a, [(row, column) for row in range(16)]).value
+                builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        one = types.intp
+        return types.void(x, one, buffer, one, one), generate
+
+    return transpose  # type: ignore[no-any-return]
+
+
+class _Labelled(NamedTuple):
+    """A vector and which (row, column) is in each of its lanes."""
+
+    value: Any
+    labels: list[tuple[int, int]]
 
 
 ENCODINGS = ("", "float16", "bfloat16")    # "": what the array's own type says

@@ -92,12 +92,12 @@ def _location_score(i, k, p, intercept, records, draws, out):  # type: ignore[no
         out[j] = slope(draws.theta[k, j], x_value(records, i, j))
 
 
-def _moments(first, last, p, intercept, records, draws, clip, total):  # type: ignore[no-untyped-def]
-    """Add the products of the records ``first`` .. ``last`` - 1 to the upper triangle of ``total`` (K d, K d)."""
+def _moments(first, last, p, intercept, records, draws, clip, v, total):  # type: ignore[no-untyped-def]
+    """Add the products of the records ``first`` .. ``last`` - 1 to the upper triangle of ``total`` (K d, K d); ``v`` is
+    room for K d numbers."""
     K, d = draws.theta.shape
     none = draws.weights.shape[1] - 1
     root = np.sqrt(np.float64(K)) * clip
-    v = np.empty(K * d, dtype=np.float64)
     for i in range(first, last):
         if records.starts.size == 0 and records.block[i] == none:
             continue
@@ -151,6 +151,7 @@ def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, cl
     totals = np.zeros((groups, size, size), dtype=np.int64)
     shares = [(g * n // groups, (g + 1) * n // groups) for g in range(groups)]
     kernel = _moments_for(loss, not by_rows, x_encoding, y_encoding)
-    run(kernel, [(*share, p, intercept, part, draws, clip, totals[g]) for g, share in enumerate(shares)])
+    room = np.empty((groups, size), dtype=np.float64)
+    run(kernel, [(*share, p, intercept, part, draws, clip, room[g], totals[g]) for g, share in enumerate(shares)])
     upper: NDArray[np.int64] = totals.sum(axis=0)
     return upper + np.triu(upper, 1).T

@@ -12,10 +12,9 @@ from pgbb_fast.kernels.cpu.compile import compiled
 CHUNK = 1 << 20     # ids counted at once
 
 
-def _permute(x: Any, y: Any, block: Any, starts: Any) -> None:
-    """American flag sort (McIlroy, Bostic and McIlroy 1993): each record is moved once, to its block's next place."""
-    place = starts[:-1].copy()
-    row = np.empty(x.shape[1], x.dtype)
+def _permute(x: Any, y: Any, block: Any, starts: Any, place: Any, row: Any) -> None:
+    """American flag sort (McIlroy, Bostic and McIlroy 1993): each record is moved once, to its block's next ``place``,
+    by way of ``row``."""
     for b in range(place.size):
         while place[b] < starts[b + 1]:
             i = place[b]
@@ -51,5 +50,5 @@ def to_block_order(x: NDArray[Any], y: NDArray[Any], block: NDArray[Any], n_bloc
     if len(counts) != n_blocks + 1 or not len(x) == len(block) or len(y) not in (0, len(x)):
         raise ValueError(f"to_block_order: {len(x)} rows, {len(y)} responses, {len(block)} ids up to {len(counts) - 1}")
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    _permutation()(x, y, block, starts)
+    _permutation()(x, y, block, starts, starts[:-1].copy(), np.empty(x.shape[1], x.dtype))
     return starts

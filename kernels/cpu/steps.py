@@ -13,7 +13,17 @@ from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, rounding, weight_exponent
-from pgbb_fast.kernels.cpu.intrinsics import NUMBER, VECTOR, at, fetch_add, prefetch, put, rarely, rows_to_columns
+from pgbb_fast.kernels.cpu.intrinsics import (
+    NUMBER,
+    VECTOR,
+    at,
+    fetch_add,
+    neighbours_to_columns,
+    prefetch,
+    put,
+    rarely,
+    rows_to_columns,
+)
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
@@ -31,7 +41,9 @@ from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
-LAG = TILE                  # sampled records that wait while their cache lines are on the way
+LAG = 192                   # sampled records that wait while their cache lines are on the way
+FEW, FEWER = 20, 8          # of them that are asked for at once, around cipher and gaps, and with every sixteen gaps
+AHEAD = 2 * PAD             # of consecutive records, that much is not asked for, because the processor itself does it
 QUEUE = LAG + 2 * TILE + PAD   # most records that wait
 UNROLLED = 16               # up to as many features get a kernel of their own
 SHARES = 16                 # of the data that a group takes, one after the other, if all are equally fast
@@ -68,12 +80,13 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
 
 
 def _process(
-    hits: Any, first: Any, m: Any, low: Any, ahead: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any,
+    hits: Any, first: Any, m: Any, low: Any, ahead: Any, next_m: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any,
     intercept: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any,
     sums: Any, total: Any,
 ) -> Any:  # fmt: skip
     """Gather m records, ``hits`` (ascending) or those from ``first`` on if that isn't negative, into a tile and add
-    their terms to ``total``.  ``low`` guesses the block of the first of them; returns that of the last."""
+    their terms to ``total``, while ``next_m`` rows from ``ahead`` on (< 0: none) are asked for.  ``low`` guesses the block
+    of the first record; returns that of the last."""
     full = (m + PAD - 1) // PAD * PAD
     if first < 0:
         for i in range(m, full):
@@ -115,14 +128,16 @@ def _process(
         for i in range(full):
             put(blocks, i, np.int32(at(block, at(hits, i))))
     add_tile(
-        x, ahead, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, sums, total
+        x, ahead, next_m, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, sums, total
     )
     return low
 
 
-def _ask(first: Any, last: Any, queue: Any, x: Any, y: Any, block: Any, starts: Any) -> None:
-    """Ask for the cache lines of the queue's records ``first`` .. ``last`` - 1."""
-    for i in range(first, last):
+def _ask(count: Any, asked: Any, m: Any, queue: Any, x: Any, y: Any, block: Any, starts: Any) -> Any:
+    """Ask for the cache lines of the next ``count`` of the queue's m records, of which the first ``asked`` have been
+    asked for; returns how many have been then."""
+    until = asked + count if asked + count < m else m
+    for i in range(asked, until):
         hit = at(queue, i)
         if columnwise:
             for j in range(x.shape[0]):
@@ -134,6 +149,7 @@ def _ask(first: Any, last: Any, queue: Any, x: Any, y: Any, block: Any, starts: 
             prefetch(y, hit)
         if starts.size == 0:
             prefetch(block, hit)
+    return until
 
 
 ask: Any = None
@@ -155,13 +171,14 @@ def _share(
     n = x.shape[1] if columnwise else x.shape[0]
     K, d = theta.shape
     p = d - (1 if has_scale else 0) - (1 if intercept and regression else 0)
+    everything, skipping = threshold >= ALL, bits > 0
+    row_bytes = x.itemsize * (x.shape[0] if columnwise else x.shape[1]) if everything else 0
     publish(theta, weights, pairs, public, shift)
-    width, inverse, longest, most = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p)), I64(tile_size(K, p))
+    width, inverse, longest, most = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p)), I64(tile_size(K, p, row_bytes))
     for i in range(K * d):
         put(total, i, I64(0))
         for lane in range(VECTOR):
             put(sums, i * VECTOR + lane, I32(0))
-    everything, skipping = threshold >= ALL, bits > 0
     size = most if everything else I64(BATCH)
     if skipping:
         size = I64(1) << bits
@@ -182,28 +199,30 @@ def _share(
                 end = unit * size if unit < units else n
             if everything:
                 first, m, record = record, end - record, end
+            elif skipping:
+                # few lines can be on the way at once: those of the hits so far are asked for a little now and then
+                old = m
+                asked = ask(FEW, asked, old, queue, x, y, block, starts)
+                random_lanes(key, I64(PURPOSE_SKIP), step, index, words)
+                index += LANES
+                asked = ask(FEW, asked, old, queue, x, y, block, starts)
+                for i in range(GAPS // LANES):
+                    measure(i, words, inverse_log, limit, gaps)
+                    asked = ask(FEWER, asked, old, queue, x, y, block, starts)
+                m, record = skip(gaps, record, end, I64(limit), queue, m)
+                asked = ask(FEW, asked, old, queue, x, y, block, starts)
             else:
-                purpose = I64(PURPOSE_SKIP if skipping else PURPOSE_SAMPLE)
-                random_lanes(key, purpose, step, index if skipping else record // WORDS, words)
-                # few lines can be on the way at once: the last batch's are asked for a little with each part of this
-                parts = I64(GAPS // LANES if skipping else 1)
-                for i in range(parts):
-                    if skipping:
-                        measure(i, words, inverse_log, limit, gaps)
-                    start, stop = asked + (m - asked) * i // parts, asked + (m - asked) * (i + 1) // parts
-                    ask(start, stop, queue, x, y, block, starts)
-                asked = m
-                if skipping:
-                    index += LANES
-                    m, record = skip(gaps, record, end, I64(limit), queue, m)
-                else:
-                    m, record = mask(words, record, end, threshold, queue, m), end
+                random_lanes(key, I64(PURPOSE_SAMPLE), step, record // WORDS, words)
+                asked = ask(m, asked, m, queue, x, y, block, starts)
+                m, record = mask(words, record, end, threshold, queue, m), end
         done = not more
         while m >= lag + most or ((done or everything) and m > 0):
             part = m if m < most else most
-            ahead = end if everything and (K > 1 or columnwise) and end < n else I64(-1)
-            low = process(queue, first, part, low, ahead, x, y, block, starts, table, p, intercept, K, public, width,
-                          inverse, longest, shift, blocks, values, sums, total)  # fmt: skip
+            ahead, next_m = I64(-1), I64(0)
+            if everything and end + AHEAD < n:
+                ahead, next_m = end + AHEAD, part if end + AHEAD + part < n else n - end - AHEAD
+            low = process(queue, first, part, low, ahead, next_m, x, y, block, starts, table, p, intercept, K, public,
+                          width, inverse, longest, shift, blocks, values, sums, total)  # fmt: skip
             tiles += 1
             if tiles == MOST_TILES:
                 flush(K, d, shift, sums, total)
@@ -239,10 +258,12 @@ def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> 
     if width < 0:
         load = part(tile._load_columns, number=number)
     else:
-        rest = width % 8 or 8
-        names = {"by_eight": (8, True), "by_rest": (rest, True), "next_eight": (8, False), "next_rest": (rest, False)}
-        pieces = {name: rows_to_columns(size, x_encoding, listed) for name, (size, listed) in names.items()}
-        load = part(tile._load, WIDTH=width, number=number, **pieces)
+        pieces = {"by_eight": rows_to_columns(8, x_encoding), "by_rest": rows_to_columns(width % 8 or 8, x_encoding)}
+        if width > 0:
+            neighbours = part(tile._neighbours, sixteen=neighbours_to_columns(width, x_encoding))
+        else:
+            neighbours = part(tile._neighbours_by_number, number=number)
+        load = part(tile._load, WIDTH=width, number=number, neighbours=neighbours, **pieces)
     response = part(tile._load_response, number=NUMBER[y_encoding])
     add_tile = merged(special(body, squares=squares, coefficients=coefficients, fetch=part(tile._fetch)))
     process = merged(special(_process, load=load, load_response=response, add_tile=add_tile))

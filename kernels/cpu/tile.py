@@ -30,7 +30,9 @@ from pgbb_fast.kernels.scalar.clip import INFINITY, MAGIC, MAGIC_BITS, MOST_SQUA
 TILE = 448          # records, a multiple of PAD; 511 terms of at most 2^22 can be added in 32 bits (also in a lane)
 PAD = 64            # records are padded to a multiple of this
 LOOKED_UP = 32      # weights of a draw that can be looked up in registers
-FEW_DRAWS, FEW_BYTES = 1, 30_000     # up to as many draws, a tile and its rows take so much of the first-level cache
+FEW_DRAWS = 1       # up to as many draws, a tile is small:
+FEW_BYTES = 16_000  # of a tile of sampled records, their rows and numbers, which stay in the first-level cache
+STREAMED = 5_000    # bytes of consecutive rows: what memory delivers while a tile is worked on
 MOST_TILES = 511 * VECTOR // TILE   # whose terms can be added in a lane
 STRIDE = TILE + 16  # from row to row: not a power of two, so that rows don't share a cache set
 SQUARE, WEIGHT, ETA, COEFFICIENT = 0, STRIDE, 2 * STRIDE, 3 * STRIDE
@@ -44,13 +46,13 @@ terms_1x4, terms_1x2, terms_1x1 = _TERMS[1, 4], _TERMS[1, 2], _TERMS[1, 1]
 I32, U32, F32, I64 = np.int32, np.uint32, np.float32, np.int64
 
 
-def _tile_size(K: int, p: int) -> int:
-    """Records of a tile, a multiple of PAD: with one draw it pays that the tile, the rows it comes from and their
-    numbers lie in the first-level cache together; with more, loops over records had better be long."""
-    size = FEW_BYTES // (8 * (p + 1) + 36) // PAD * PAD
-    if K > FEW_DRAWS or size > TILE:
-        return TILE
-    return size if size > PAD else PAD
+def _tile_size(K: Any, p: Any, streamed: Any) -> int:
+    """Records of a tile, a multiple of PAD, from K draws, p features and the bytes of a row if rows follow each other,
+    else 0.  With more than a few draws loops over records had better be long."""
+    size = I64(TILE)
+    if K <= FEW_DRAWS:
+        size = STREAMED // streamed if streamed > 0 else FEW_BYTES // (8 * (p + 1) + 36)
+    return TILE if size > TILE else 2 * PAD if size < 2 * PAD else size // PAD * PAD
 
 
 def tile_rows(p: int) -> int:
@@ -70,26 +72,36 @@ def _load(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
     width = WIDTH if WIDTH > 0 else x.shape[1]
     eights = width // 8 * 8
     last = (x.size - (width + 7) // 8 * 8) // width     # rows to here can be read in pieces of eight numbers
-    fast = full if first < 0 else m // 16 * 16
-    while fast > 0 and row(hits, first, m, fast - 1) > last:
-        fast -= 16
     if first < 0:
+        fast = full
+        while fast > 0 and at(hits, fast - 1) > last:
+            fast -= 16
         for i in range(0, fast, 16):
             for column in range(0, eights, 8):
                 by_eight(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
             if eights < width:
                 by_rest(x, width, eights, hits, i, tile, X + eights * STRIDE + i, STRIDE)
     else:
-        for i in range(0, fast, 16):
-            for column in range(0, eights, 8):
-                next_eight(x, width, column, hits, first + i, tile, X + column * STRIDE + i, STRIDE)
-            if eights < width:
-                next_rest(x, width, eights, hits, first + i, tile, X + eights * STRIDE + i, STRIDE)
+        fast = m // 16 * 16
+        neighbours(x, width, first, fast, tile)
     for i in range(fast, full):
         start = row(hits, first, m, i) * width
         for j in range(width):
             rarely()
             put(tile, X + j * STRIDE + i, number(x, start + j))
+
+
+def _neighbours(x: Any, width: Any, first: Any, m: Any, tile: Any) -> None:
+    """All columns of the m rows from ``first`` on, m a multiple of 16, by vectors of whole rows."""
+    for i in range(0, m, 16):
+        sixteen(x, first + i, tile, X + i, STRIDE)
+
+
+def _neighbours_by_number(x: Any, width: Any, first: Any, m: Any, tile: Any) -> None:
+    """As :func:`_neighbours` for rows of any length."""
+    for j in range(width):
+        for i in range(m):
+            put(tile, X + j * STRIDE + i, number(x, (first + i) * width + j))
 
 
 def _load_columns(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
@@ -164,21 +176,19 @@ def _squares(intercept: Any, p: Any, full: Any, tile: Any) -> Any:
     return INFINITY
 
 
-def _fetch(x: Any, ahead: Any, k: Any, K: Any) -> None:
-    """Ask for the k-th of K parts of the TILE rows from ``ahead`` on (< 0: none): a little with each draw, because
-    few lines can be on the way at once."""
+def _fetch(x: Any, ahead: Any, m: Any, part: Any, parts: Any) -> None:
+    """Ask for the cache lines of one of several parts of the m rows from ``ahead`` on (< 0: none): a little at a time,
+    because few lines can be on the way at once."""
     if ahead < 0:
         return
     line = 64 // x.itemsize
     if columnwise:
-        n, columns = x.shape[1], x.shape[0]
-        size = n - ahead if n - ahead < TILE else TILE
-        for j in range(columns * k // K, columns * (k + 1) // K):
-            for i in range(j * n + ahead, j * n + ahead + size, line):
+        for j in range(x.shape[0] * part // parts, x.shape[0] * (part + 1) // parts):
+            for i in range(j * x.shape[1] + ahead, j * x.shape[1] + ahead + m, line):
                 prefetch(x, i)
     else:
-        size = (x.shape[0] - ahead if x.shape[0] - ahead < TILE else TILE) * x.shape[1]
-        for i in range(ahead * x.shape[1] + size * k // K, ahead * x.shape[1] + size * (k + 1) // K, line):
+        start, size = ahead * x.shape[1], m * x.shape[1]
+        for i in range(start + size * part // parts, start + size * (part + 1) // parts, line):
             prefetch(x, i)
 
 
@@ -237,8 +247,8 @@ def _flush(K: Any, d: Any, shift: Any, sums: Any, total: Any) -> None:
 WIDTH = 0           # columns of x, bound when the kernel is specialised; 0: any number
 by_eight: Any = None    # pieces of rows to columns, bound likewise
 by_rest: Any = None     # what is left of a row after those
-next_eight: Any = None  # the same of rows that follow each other
-next_rest: Any = None
+neighbours: Any = None  # rows that follow each other to columns
+sixteen: Any = None     # 16 of them
 columnwise = False  # whether x is stored by columns, (columns, n)
 number: Any = None  # one stored number in single precision, bound likewise
 P = 0               # number of features, bound when the kernel is specialised; 0: any
@@ -332,20 +342,23 @@ coefficients: Any = None
 
 
 def regression_tile(
-    x: Any, ahead: Any, intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
+    x: Any, ahead: Any, next_m: Any, intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
     shift: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any, sums: Any, total: Any,
 ) -> None:  # fmt: skip
     """Add the terms of the tile's records to ``total`` (K d,) and to the lanes of ``sums``, two draws at a time."""
     first = 1 if intercept else 0
     d = p + first + (1 if has_scale else 0)
+    parts = 2 * K + 1
+    fetch(x, ahead, next_m, 0, parts)
     widest = squares(intercept, p, full, tile)
     for k in range(0, K, 2):
         pair = k + 1 < K
         for h in range(2 if pair else 1):
             place, row = (k + h) * width, COEFFICIENT + h * STRIDE
-            fetch(x, ahead, k + h, K)
+            fetch(x, ahead, next_m, 2 * (k + h) + 1, parts)
             weigh(public, place + d + 3, width - d - 3, blocks, uniform, m, full, tile)
             one, scale = coefficients(intercept, p, public, place, inverse, limit, widest, row, full, tile)
+            fetch(x, ahead, next_m, 2 * (k + h) + 2, parts)
             e = at(shift, k + h)
             if intercept:
                 put(total, (k + h) * d, at(total, (k + h) * d) + (I64(one) << e))
@@ -356,14 +369,14 @@ def regression_tile(
 
 
 def location_tile(
-    x: Any, ahead: Any, intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
+    x: Any, ahead: Any, next_m: Any, intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
     shift: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any, sums: Any, total: Any,
 ) -> None:  # fmt: skip
     """As :func:`regression_tile` for the losses of a location; ``intercept`` has no meaning here."""
     squares(intercept, p, full, tile)
     for k in range(K):
         place = k * width
-        fetch(x, ahead, k, K)
+        fetch(x, ahead, next_m, k, K)
         weigh(public, place + p + 3, width - p - 3, blocks, uniform, m, full, tile)
         for i in range(full):
             put(tile, COEFFICIENT + i, ZERO)

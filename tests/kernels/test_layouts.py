@@ -14,7 +14,7 @@ import pytest
 
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import BFLOAT16, NO_MAP, Draws, Mechanism, Records, Stream, as_double
-from pgbb_fast.kernels.cpu.intrinsics import NUMBER, VECTOR, look_up, rows_to_columns
+from pgbb_fast.kernels.cpu.intrinsics import NUMBER, VECTOR, look_up, neighbours_to_columns, rows_to_columns
 from pgbb_fast.kernels.cpu.layout import stored
 from pgbb_fast.kernels.cpu.order import to_block_order
 from pgbb_fast.kernels.cpu.threads import run
@@ -112,7 +112,7 @@ def test_every_half_precision_number_is_decoded_exactly(name):
     assert stored(array)[1] == name
     with np.errstate(invalid="ignore"):     # signalling nans become quiet ones
         assert np.array_equal(as_double(array).astype(np.float32), want, equal_nan=True)
-    number, transpose = NUMBER[name], rows_to_columns(4, name, True)
+    number, transpose = NUMBER[name], rows_to_columns(4, name)
 
     @numba.njit
     def one_by_one(x, out):
@@ -133,10 +133,9 @@ def test_every_half_precision_number_is_decoded_exactly(name):
     assert np.array_equal(out.reshape(4, -1).T.reshape(-1), want, equal_nan=True)
 
 
-@pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("columns", [1, 3, 4, 5, 7, 8])
-def test_pieces_of_rows_become_columns_and_nothing_else_is_written(columns, listed):
-    transpose = rows_to_columns(columns, "", listed)
+def test_pieces_of_rows_become_columns_and_nothing_else_is_written(columns):
+    transpose = rows_to_columns(columns, "")
 
     @numba.njit
     def call(x, hits, first, out):
@@ -144,13 +143,46 @@ def test_pieces_of_rows_become_columns_and_nothing_else_is_written(columns, list
 
     rng = np.random.default_rng(columns)
     x = rng.normal(size=(50, 11)).astype(np.float32)
-    hits = np.sort(rng.choice(49, 16, replace=False)) if listed else np.arange(7, 23)
+    hits = np.sort(rng.choice(49, 16, replace=False))
     out = np.full(200, np.float32(7.0))
-    call(x, hits, 0 if listed else 7, out)
+    call(x, hits, 0, out)
     want = np.full(200, np.float32(7.0))
     for j in range(columns):
         want[5 + 20 * j : 21 + 20 * j] = x[hits, 2 + j]
     assert np.array_equal(out, want)
+
+
+@pytest.mark.parametrize("width", range(1, 18))
+def test_rows_that_follow_each_other_become_columns_and_nothing_else_is_written(width):
+    transpose = neighbours_to_columns(width, "")
+
+    @numba.njit
+    def call(x, first, out):
+        transpose(x, first, out, 5, 20)
+
+    x = np.random.default_rng(width).integers(-100, 100, (29, width)).astype(np.int16)
+    want = np.full(400, np.float32(7.0))
+    for j in range(width):
+        want[5 + 20 * j : 21 + 20 * j] = x[13:, j]
+    out = np.full(400, np.float32(7.0))
+    call(x, 13, out)        # the last sixteen: there is nothing behind them to be read
+    assert np.array_equal(out, want)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_rows_of_half_precision_become_columns(name):
+    transpose = neighbours_to_columns(6, name)
+
+    @numba.njit
+    def call(x, out):
+        transpose(x, 2, out, 0, 16)
+
+    bits = np.random.default_rng(0).integers(0, 2**16, (18, 6)).astype(np.uint16)
+    wide = (bits.astype(np.uint32) << 16).view(np.float32) if name == "bfloat16" else bits.view(np.float16)
+    out = np.zeros(96, np.float32)
+    call(bits, out)
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(out.reshape(6, 16).T, wide[2:].astype(np.float32), equal_nan=True)
 
 
 def test_numbers_are_looked_up():
