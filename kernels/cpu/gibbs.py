@@ -126,7 +126,8 @@ scatter_of: Any = None
 
 @cache
 def _kernel() -> Callable[..., Any]:
-    return compiled(specialise(_gibbs, "normal", factor=numba.njit(_factor), scatter_of=numba.njit(_scatter)), allocates=True)
+    parts = {"factor": numba.njit(_factor), "scatter_of": numba.njit(_scatter)}
+    return compiled(specialise(_gibbs, "normal", **parts), allocates=True)
 
 
 def gibbs(

@@ -193,8 +193,9 @@ def rows_to_columns(columns: int, encoding: str) -> Callable[..., None]:
     """An intrinsic that turns pieces of 16 rows into ``columns`` (at most 8) columns of 16 numbers each.
 
     ``f(x, width, column, hits, first, buffer, place, stride)``: x[row r, column + j], r < 16, j < columns, goes to
-    buffer[place + j * stride + r]; row r is hits[first + r].  4 or 8 numbers are read of each row, past its end into the next row: the caller sees to it that there is one.  A butterfly of two or three
-    steps; shuffles only, of which the compiler leaves out what isn't needed.
+    buffer[place + j * stride + r]; row r is hits[first + r].  Nothing else is read: what lies behind a row may be in
+    another cache line.  A butterfly of two or three steps; shuffles only, of which the compiler leaves out what isn't
+    needed.
     """
     lanes = 4 if columns <= 4 else 8
 
@@ -211,10 +212,18 @@ def rows_to_columns(columns: int, encoding: str) -> Callable[..., None]:
             def row(r: int) -> Any:
                 hit = builder.load(_element(context, builder, kinds[3], hits_, builder.add(first_, intp(r))))
                 start = builder.add(builder.mul(hit, width_), column_)
-                pointer = _element(context, builder, kinds[0], x_, start)
-                wide = builder.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
-                size = context.get_abi_sizeof(element)
-                return _as_float(builder, builder.load(wide, align=size), kinds[0].dtype, encoding, lanes)
+                read, whole = 0, ir.VectorType(element, lanes)(ir.Undefined)
+                for size in (8, 4, 2, 1):
+                    if columns & size:
+                        pointer = _element(context, builder, kinds[0], x_, builder.add(start, intp(read)))
+                        part_type = ir.VectorType(element, size)
+                        part = builder.bitcast(pointer, part_type.as_pointer())
+                        part = builder.load(part, align=context.get_abi_sizeof(element))
+                        part = shuffle(part, part_type(ir.Undefined), [min(i, size) for i in range(lanes)])
+                        new = range(read, read + size)
+                        whole = shuffle(whole, part, [lanes + i - read if i in new else i for i in range(lanes)])
+                        read += size
+                return _as_float(builder, whole, kinds[0].dtype, encoding, lanes)
 
             def shuffle(a: Any, b: Any, order: list[int]) -> Any:
                 mask = ir.Constant(ir.VectorType(I32, len(order)), [I32(i) for i in order])

@@ -42,7 +42,8 @@ from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
 LAG = 192                   # sampled records that wait while their cache lines are on the way
-FEW, FEWER = 20, 8          # of them that are asked for at once, around cipher and gaps, and with every sixteen gaps
+FEW, FEWER = 24, 8          # of them that are asked for at once, few cache lines can be on the way: around cipher
+                            # and gaps, and between sixteen gaps and the next
 AHEAD = 2 * PAD             # of consecutive records, that much is not asked for, because the processor itself does it
 QUEUE = LAG + 2 * TILE + PAD   # most records that wait
 UNROLLED = 16               # up to as many features get a kernel of their own
@@ -80,13 +81,13 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
 
 
 def _process(
-    hits: Any, first: Any, m: Any, low: Any, ahead: Any, next_m: Any, x: Any, y: Any, block: Any, starts: Any, table: Any, p: Any,
-    intercept: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any, shift: Any, blocks: Any, values: Any,
-    sums: Any, total: Any,
+    hits: Any, first: Any, m: Any, low: Any, ahead: Any, next_m: Any, x: Any, y: Any, block: Any, starts: Any,
+    table: Any, p: Any, intercept: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any, shift: Any,
+    blocks: Any, values: Any, sums: Any, total: Any,
 ) -> Any:  # fmt: skip
     """Gather m records, ``hits`` (ascending) or those from ``first`` on if that isn't negative, into a tile and add
-    their terms to ``total``, while ``next_m`` rows from ``ahead`` on (< 0: none) are asked for.  ``low`` guesses the block
-    of the first record; returns that of the last."""
+    their terms to ``total``, while ``next_m`` rows from ``ahead`` on (< 0: none) are asked for.  ``low`` guesses the
+    block of the first record; returns that of the last."""
     full = (m + PAD - 1) // PAD * PAD
     if first < 0:
         for i in range(m, full):
@@ -128,8 +129,9 @@ def _process(
         for i in range(full):
             put(blocks, i, np.int32(at(block, at(hits, i))))
     add_tile(
-        x, ahead, next_m, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, sums, total
-    )
+        x, ahead, next_m, intercept, p, K, public, width, inverse, limit, shift, blocks, uniform, m, full, values, sums,
+        total,
+    )  # fmt: skip
     return low
 
 
@@ -138,13 +140,14 @@ def _ask(count: Any, asked: Any, m: Any, queue: Any, x: Any, y: Any, block: Any,
     asked for; returns how many have been then."""
     until = asked + count if asked + count < m else m
     for i in range(asked, until):
+        rarely()
         hit = at(queue, i)
         if columnwise:
             for j in range(x.shape[0]):
                 prefetch(x, j * x.shape[1] + hit)
         else:
             prefetch(x, hit * x.shape[1])
-            prefetch(x, hit * x.shape[1] + (x.shape[1] + 7) // 8 * 8 - 1)    # pieces of eight are read
+            prefetch(x, hit * x.shape[1] + x.shape[1] - 1)
         if y.size > 0:
             prefetch(y, hit)
         if starts.size == 0:
@@ -172,9 +175,10 @@ def _share(
     K, d = theta.shape
     p = d - (1 if has_scale else 0) - (1 if intercept and regression else 0)
     everything, skipping = threshold >= ALL, bits > 0
-    row_bytes = x.itemsize * (x.shape[0] if columnwise else x.shape[1]) if everything else 0
+    streamed = x.itemsize * (x.shape[0] if columnwise else x.shape[1]) if everything else 0
     publish(theta, weights, pairs, public, shift)
-    width, inverse, longest, most = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p)), I64(tile_size(K, p, row_bytes))
+    width, inverse, longest = d + 3 + weights.shape[1], F32(1.0 / clip), F32(clip_limit(p))
+    most = I64(tile_size(K, p, streamed))
     for i in range(K * d):
         put(total, i, I64(0))
         for lane in range(VECTOR):
@@ -200,17 +204,16 @@ def _share(
             if everything:
                 first, m, record = record, end - record, end
             elif skipping:
-                # few lines can be on the way at once: those of the hits so far are asked for a little now and then
-                old = m
-                asked = ask(FEW, asked, old, queue, x, y, block, starts)
-                random_lanes(key, I64(PURPOSE_SKIP), step, index, words)
-                index += LANES
-                asked = ask(FEW, asked, old, queue, x, y, block, starts)
-                for i in range(GAPS // LANES):
-                    measure(i, words, inverse_log, limit, gaps)
-                    asked = ask(FEWER, asked, old, queue, x, y, block, starts)
-                m, record = skip(gaps, record, end, I64(limit), queue, m)
-                asked = ask(FEW, asked, old, queue, x, y, block, starts)
+                old, parts = m, I64(GAPS // LANES)
+                for i in range(parts + 2):      # the hits so far are asked for a few at a time, meanwhile
+                    asked = ask(FEWER if 1 < i <= parts else FEW, asked, old, queue, x, y, block, starts)
+                    if i == 0:
+                        random_lanes(key, I64(PURPOSE_SKIP), step, index, words)
+                        index += LANES
+                    elif i <= parts:
+                        measure(i - 1, words, inverse_log, limit, gaps)
+                    else:
+                        m, record = skip(gaps, record, end, I64(limit), queue, m)
             else:
                 random_lanes(key, I64(PURPOSE_SAMPLE), step, record // WORDS, words)
                 asked = ask(m, asked, m, queue, x, y, block, starts)

@@ -46,10 +46,10 @@ terms_1x4, terms_1x2, terms_1x1 = _TERMS[1, 4], _TERMS[1, 2], _TERMS[1, 1]
 I32, U32, F32, I64 = np.int32, np.uint32, np.float32, np.int64
 
 
-def _tile_size(K: Any, p: Any, streamed: Any) -> int:
+def _tile_size(K: Any, p: Any, streamed: Any) -> Any:
     """Records of a tile, a multiple of PAD, from K draws, p features and the bytes of a row if rows follow each other,
     else 0.  With more than a few draws loops over records had better be long."""
-    size = I64(TILE)
+    size = TILE
     if K <= FEW_DRAWS:
         size = STREAMED // streamed if streamed > 0 else FEW_BYTES // (8 * (p + 1) + 36)
     return TILE if size > TILE else 2 * PAD if size < 2 * PAD else size // PAD * PAD
@@ -71,24 +71,20 @@ def _load(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
     """All columns of the tile's rows, as columns of the tile."""
     width = WIDTH if WIDTH > 0 else x.shape[1]
     eights = width // 8 * 8
-    last = (x.size - (width + 7) // 8 * 8) // width     # rows to here can be read in pieces of eight numbers
     if first < 0:
-        fast = full
-        while fast > 0 and at(hits, fast - 1) > last:
-            fast -= 16
-        for i in range(0, fast, 16):
+        for i in range(0, full, 16):
             for column in range(0, eights, 8):
                 by_eight(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
             if eights < width:
                 by_rest(x, width, eights, hits, i, tile, X + eights * STRIDE + i, STRIDE)
     else:
-        fast = m // 16 * 16
-        neighbours(x, width, first, fast, tile)
-    for i in range(fast, full):
-        start = row(hits, first, m, i) * width
-        for j in range(width):
-            rarely()
-            put(tile, X + j * STRIDE + i, number(x, start + j))
+        whole = m // 16 * 16
+        neighbours(x, width, first, whole, tile)
+        for i in range(whole, full):
+            start = row(hits, first, m, i) * width
+            for j in range(width):
+                rarely()
+                put(tile, X + j * STRIDE + i, number(x, start + j))
 
 
 def _neighbours(x: Any, width: Any, first: Any, m: Any, tile: Any) -> None:
@@ -189,6 +185,7 @@ def _fetch(x: Any, ahead: Any, m: Any, part: Any, parts: Any) -> None:
     else:
         start, size = ahead * x.shape[1], m * x.shape[1]
         for i in range(start + size * part // parts, start + size * (part + 1) // parts, line):
+            rarely()
             prefetch(x, i)
 
 
