@@ -34,6 +34,11 @@ def _element(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.gep(data, [index], inbounds=True)
 
 
+def _keep_order(builder: Any) -> None:
+    """No instruction, across which the compiler moves nothing that reads or writes memory."""
+    builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
+
+
 @intrinsic
 def at(typing: Any, array: Any, index: Any) -> Any:
     """``array[index]``, index >= 0."""
@@ -70,7 +75,7 @@ def rarely(typing: Any) -> Any:
     """No instruction; keeps the compiler from spending its time and code on a loop that hardly ever runs."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
+        _keep_order(builder)
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -282,7 +287,7 @@ def neighbours_to_columns(width: int, encoding: str) -> Callable[..., None]:
             start = builder.mul(first_, intp(width))
 
             def vector(i: int) -> _Labelled:
-                builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)   # in this order
+                _keep_order(builder)
                 pointer = _element(context, builder, kinds[0], x_, builder.add(start, intp(16 * i)))
                 wide = builder.bitcast(pointer, ir.VectorType(element, 16).as_pointer())
                 size = context.get_abi_sizeof(element)

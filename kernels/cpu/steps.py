@@ -42,8 +42,7 @@ from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
 LAG = 192                   # sampled records that wait while their cache lines are on the way
-FEW, FEWER = 24, 8          # of them that are asked for at once, few cache lines can be on the way: around cipher
-                            # and gaps, and between sixteen gaps and the next
+FEW, FEWER = 24, 8          # of those, asked for at once: around cipher and gaps, and between sixteen gaps and the next
 AHEAD = 2 * PAD             # of consecutive records, that much is not asked for, because the processor itself does it
 QUEUE = LAG + 2 * TILE + PAD   # most records that wait
 UNROLLED = 16               # up to as many features get a kernel of their own
@@ -205,7 +204,7 @@ def _share(
                 first, m, record = record, end - record, end
             elif skipping:
                 old, parts = m, I64(GAPS // LANES)
-                for i in range(parts + 2):      # the hits so far are asked for a few at a time, meanwhile
+                for i in range(parts + 2):      # the hits so far are asked for meanwhile, a few at a time
                     asked = ask(FEWER if 1 < i <= parts else FEW, asked, old, queue, x, y, block, starts)
                     if i == 0:
                         random_lanes(key, I64(PURPOSE_SKIP), step, index, words)
@@ -262,11 +261,8 @@ def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> 
         load = part(tile._load_columns, number=number)
     else:
         pieces = {"by_eight": rows_to_columns(8, x_encoding), "by_rest": rows_to_columns(width % 8 or 8, x_encoding)}
-        if width > 0:
-            neighbours = part(tile._neighbours, sixteen=neighbours_to_columns(width, x_encoding))
-        else:
-            neighbours = part(tile._neighbours_by_number, number=number)
-        load = part(tile._load, WIDTH=width, number=number, neighbours=neighbours, **pieces)
+        pieces["neighbours"] = neighbours_to_columns(width or 1, x_encoding)    # not used for any number
+        load = part(tile._load, WIDTH=width, number=number, **pieces)
     response = part(tile._load_response, number=NUMBER[y_encoding])
     add_tile = merged(special(body, squares=squares, coefficients=coefficients, fetch=part(tile._fetch)))
     process = merged(special(_process, load=load, load_response=response, add_tile=add_tile))

@@ -37,7 +37,6 @@ MOST_TILES = 511 * VECTOR // TILE   # whose terms can be added in a lane
 STRIDE = TILE + 16  # from row to row: not a power of two, so that rows don't share a cache set
 SQUARE, WEIGHT, ETA, COEFFICIENT = 0, STRIDE, 2 * STRIDE, 3 * STRIDE
 X = 5 * STRIDE      # first feature
-SPARE = 17          # rows past the features: the response, and what transposition writes beyond
 
 _TERMS = terms(STRIDE)
 terms_2x4, terms_2x2, terms_2x1 = _TERMS[2, 4], _TERMS[2, 2], _TERMS[2, 1]
@@ -57,7 +56,7 @@ def _tile_size(K: Any, p: Any, streamed: Any) -> Any:
 
 def tile_rows(p: int) -> int:
     """Rows of a tile for p features."""
-    return 5 + (p + 15) // 16 * 16 + SPARE
+    return 5 + p + 1
 
 
 def _row(hits: Any, first: Any, m: Any, i: Any) -> Any:
@@ -71,33 +70,27 @@ def _load(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
     """All columns of the tile's rows, as columns of the tile."""
     width = WIDTH if WIDTH > 0 else x.shape[1]
     eights = width // 8 * 8
-    if first < 0:
-        for i in range(0, full, 16):
-            for column in range(0, eights, 8):
-                by_eight(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
-            if eights < width:
-                by_rest(x, width, eights, hits, i, tile, X + eights * STRIDE + i, STRIDE)
-    else:
+    if first >= 0 and WIDTH > 0:
         whole = m // 16 * 16
-        neighbours(x, width, first, whole, tile)
+        for i in range(0, whole, 16):
+            neighbours(x, first + i, tile, X + i, STRIDE)
         for i in range(whole, full):
             start = row(hits, first, m, i) * width
             for j in range(width):
                 rarely()
                 put(tile, X + j * STRIDE + i, number(x, start + j))
-
-
-def _neighbours(x: Any, width: Any, first: Any, m: Any, tile: Any) -> None:
-    """All columns of the m rows from ``first`` on, m a multiple of 16, by vectors of whole rows."""
-    for i in range(0, m, 16):
-        sixteen(x, first + i, tile, X + i, STRIDE)
-
-
-def _neighbours_by_number(x: Any, width: Any, first: Any, m: Any, tile: Any) -> None:
-    """As :func:`_neighbours` for rows of any length."""
-    for j in range(width):
-        for i in range(m):
-            put(tile, X + j * STRIDE + i, number(x, (first + i) * width + j))
+        return
+    if first >= 0:
+        for i in range(full):
+            rarely()
+            put(hits, i, row(hits, first, m, i))
+    for i in range(0, full, 16):
+        for column in range(0, eights, 8):
+            by_eight(x, width, column, hits, i, tile, X + column * STRIDE + i, STRIDE)
+        if eights < width and WIDTH > 0:
+            by_rest(x, width, eights, hits, i, tile, X + eights * STRIDE + i, STRIDE)
+        elif eights < width:    # of more than eight: the last eight, some of them again
+            by_eight(x, width, width - 8, hits, i, tile, X + (width - 8) * STRIDE + i, STRIDE)
 
 
 def _load_columns(x: Any, hits: Any, first: Any, m: Any, full: Any, tile: Any) -> None:
@@ -244,8 +237,7 @@ def _flush(K: Any, d: Any, shift: Any, sums: Any, total: Any) -> None:
 WIDTH = 0           # columns of x, bound when the kernel is specialised; 0: any number
 by_eight: Any = None    # pieces of rows to columns, bound likewise
 by_rest: Any = None     # what is left of a row after those
-neighbours: Any = None  # rows that follow each other to columns
-sixteen: Any = None     # 16 of them
+neighbours: Any = None  # 16 whole rows that follow each other to columns
 columnwise = False  # whether x is stored by columns, (columns, n)
 number: Any = None  # one stored number in single precision, bound likewise
 P = 0               # number of features, bound when the kernel is specialised; 0: any
