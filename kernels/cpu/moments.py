@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.kernels.cpu import formulas
+from pgbb_fast.kernels.cpu.columns import NUMBER
 from pgbb_fast.kernels.cpu.compile import compiled, specialise
-from pgbb_fast.kernels.cpu.intrinsics import NUMBER, at
+from pgbb_fast.kernels.cpu.intrinsics import at
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.threads import run
 from pgbb_fast.kernels.scalar import losses

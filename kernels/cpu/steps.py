@@ -11,19 +11,10 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, sampling, tile
+from pgbb_fast.kernels.cpu.columns import NUMBER, neighbours_to_columns, rows_to_columns
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, rounding, weight_exponent
-from pgbb_fast.kernels.cpu.intrinsics import (
-    NUMBER,
-    VECTOR,
-    at,
-    fetch_add,
-    neighbours_to_columns,
-    prefetch,
-    put,
-    rarely,
-    rows_to_columns,
-)
+from pgbb_fast.kernels.cpu.intrinsics import VECTOR, at, fetch_add, prefetch, put, rarely
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
