@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
+from pgbb_fast.remembered import remembered
 
 __all__ = [
     "ADJACENCY",
@@ -24,6 +25,7 @@ __all__ = [
 
 ADJACENCY: Literal["replace-one"] = "replace-one"
 WORD = 2**32
+PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)  # one release of everything
 LEAST_MULTIPLIER = 0.6
 PASSES = 300.0  # expected visits of a record in a run; the minibatches then add about 2 / PASSES to sampling variances
 
@@ -142,21 +144,32 @@ def calibrate(
     whole budget over sqrt(share / moments).  The steps then get the least noise with which the *composition* is within
     the budget.
     """
-    multiplier = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
-    moment = None
-    if moment_share > 0.0:
-        plain = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
-        whole = noise_multiplier(plain, epsilon=budget_epsilon, delta=budget_delta)
-        moment = replace(plain, steps=moments, noise_multiplier=whole * math.sqrt(moments / moment_share))
-        multiplier = _multiplier_beside(mechanism, moment, multiplier, budget_epsilon, budget_delta)
-    calibrated = replace(mechanism, noise_multiplier=multiplier)
-    total = spent(calibrated, moment, budget_delta)
-    if not total <= budget_epsilon:
+    plain = replace(PLAIN, steps=moments) if moment_share > 0.0 else None
+
+    def search() -> list[float]:
+        alone = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
+        if plain is None:
+            return [alone]
+        whole = noise_multiplier(PLAIN, epsilon=budget_epsilon, delta=budget_delta)
+        moment = replace(plain, noise_multiplier=whole * math.sqrt(moments / moment_share))
+        beside = _multiplier_beside(mechanism, moment, alone, budget_epsilon, budget_delta)
+        return [beside, whole * math.sqrt(moments / moment_share)]
+
+    def within_budget(found: list[float]) -> PrivacyReport | None:
+        """The report of ``found`` noise multipliers; None where they spend more than the budget."""
+        calibrated = replace(mechanism, noise_multiplier=float(found[0]))
+        moment = None if plain is None else replace(plain, noise_multiplier=float(found[1]))
+        total = spent(calibrated, moment, budget_delta)
+        return PrivacyReport(total, budget_delta, calibrated, moment) if total <= budget_epsilon else None
+
+    question = [asdict(mechanism), budget_epsilon, budget_delta, moment_share, moments]
+    report = remembered("calibrate", question, search, within_budget)
+    if report is None:
         raise PrivacyError(
-            f"calibrate: the accountant gives epsilon {total:.9g} for a budget of {budget_epsilon:.9g}; nothing was "
+            f"calibrate: the accountant gives more than the budget of epsilon {budget_epsilon:.9g}; nothing was "
             "released. This is a defect of the accountant, please report it"
         )
-    return PrivacyReport(total, budget_delta, calibrated, moment)
+    return report
 
 
 def _multiplier_beside(
@@ -191,6 +204,17 @@ def suggested_rate(
     minibatches add little to the variances.  ``mechanism.sampling_rate`` is where the accountant is asked for the
     slope.
     """
-    at = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
-    least = float(mechanism.sampling_rate) * LEAST_MULTIPLIER / at
-    return min(1.0, max(least, PASSES / mechanism.steps) if with_moment else least)
+
+    def search() -> float:
+        at = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
+        least = float(mechanism.sampling_rate) * LEAST_MULTIPLIER / at
+        return min(1.0, max(least, PASSES / mechanism.steps) if with_moment else least)
+
+    def a_rate(found: float) -> float | None:
+        return float(found) if 0.0 < float(found) <= 1.0 else None
+
+    question = [asdict(mechanism), budget_epsilon, budget_delta, with_moment, LEAST_MULTIPLIER, PASSES]
+    rate = remembered("suggested_rate", question, search, a_rate)
+    if rate is None:
+        raise PrivacyError("suggested_rate: no rate suits this budget; give sampling_rate yourself")
+    return rate

@@ -2,11 +2,12 @@
 
 Numba's cache looks at the time stamp of one file only; a kernel here is made of several.  The cache folder's name
 therefore contains a hash of every source file of ``kernels``.  Where the folder can't be written, kernels are
-compiled anew in each process.
+compiled anew in each process: Numba's own next choice would be the folder of the sources.
 """
 
 import hashlib
 import os
+import tempfile
 import types
 from collections.abc import Callable
 from functools import cache
@@ -29,6 +30,17 @@ def cache_folder() -> str:
     if not base:
         base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "pgbb_fast")
     return os.path.join(base, digest.hexdigest()[:16])
+
+
+@cache
+def writable_folder() -> str | None:
+    """:func:`cache_folder`, made if need be; None where that can't be done or nothing can be written there."""
+    try:
+        os.makedirs(cache_folder(), exist_ok=True)
+        tempfile.TemporaryFile(dir=cache_folder()).close()
+    except OSError:
+        return None
+    return cache_folder()
 
 
 def specialise(template: Callable[..., Any], name: str, **bindings: object) -> types.FunctionType:
@@ -76,11 +88,14 @@ def compiled(function: Callable[..., Any], allocates: bool = False) -> Callable[
     references to those it is given, which is an atomic operation for each and, between threads, a fight for it.
     """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
+    folder = writable_folder()
+    if folder is None:
+        return numba.njit(function, **options)  # type: ignore[no-any-return]
     previous = config.CACHE_DIR
     try:
-        config.CACHE_DIR = cache_folder()
+        config.CACHE_DIR = folder
         return numba.njit(function, cache=True, **options)  # type: ignore[no-any-return]
-    except (OSError, RuntimeError):     # Numba's words for "no locator": the folder can't be made or written
+    except (OSError, RuntimeError):     # Numba's words for "no locator": the folder went away since
         return numba.njit(function, **options)  # type: ignore[no-any-return]
     finally:
         config.CACHE_DIR = previous

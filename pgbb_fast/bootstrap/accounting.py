@@ -19,7 +19,8 @@ from pgbb_fast.accountant import (
 from pgbb_fast.accountant.asymptotic import asymptotic_mu, gaussian_delta
 from pgbb_fast.accountant.roots import bracket_root
 from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.privacy import ADJACENCY, outward
+from pgbb_fast.privacy import ADJACENCY, PLAIN, outward
+from pgbb_fast.remembered import remembered
 
 __all__ = [
     "BootstrapReport",
@@ -34,7 +35,6 @@ __all__ = [
 
 LEAST_RESAMPLE = 10  # the m-out-of-n bootstrap of fewer records is no limit of anything
 MOST_GROWTH = 0.25
-PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
 REPLICATES = (100, 300, 1000)
 SPREADS = (0.5, 1.0, 4.0, 16.0)  # candidates of m, in units of n / B
 
@@ -130,9 +130,11 @@ def calibrate(
     that goes to the estimate; 0: no such release.  Its noise is the whole budget's over sqrt(share); the replicates
     get the least noise with which the composition is within the budget.
     """
-    alone = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
-    estimate = None
-    if estimate_share > 0.0:
+
+    def search() -> list[float]:
+        alone = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
+        if estimate_share == 0.0:
+            return [alone]
         whole = noise_multiplier(PLAIN, epsilon=budget_epsilon, delta=budget_delta)
         estimate = replace(PLAIN, noise_multiplier=whole / math.sqrt(estimate_share))
 
@@ -142,15 +144,24 @@ def calibrate(
 
         start = math.log(alone / math.sqrt(1.0 - estimate_share))
         low, high = math.log(alone) - 1.0, math.log(alone) + 20.0
-        alone = math.exp(bracket_root(excess, start, who="calibrate", low=low, high=high).good)
-    calibrated = replace(mechanism, noise_multiplier=alone)
-    total = spent(calibrated, estimate, budget_delta)
-    if not total <= budget_epsilon:
+        beside = math.exp(bracket_root(excess, start, who="calibrate", low=low, high=high).good)
+        return [beside, whole / math.sqrt(estimate_share)]
+
+    def within_budget(found: list[float]) -> BootstrapReport | None:
+        """The report of ``found`` noise multipliers; None where they spend more than the budget."""
+        calibrated = replace(mechanism, noise_multiplier=float(found[0]))
+        estimate = replace(PLAIN, noise_multiplier=float(found[1])) if estimate_share > 0.0 else None
+        total = spent(calibrated, estimate, budget_delta)
+        return BootstrapReport(total, budget_delta, calibrated, estimate) if total <= budget_epsilon else None
+
+    question = [asdict(mechanism), budget_epsilon, budget_delta, estimate_share]
+    report = remembered("bootstrap.calibrate", question, search, within_budget)
+    if report is None:
         raise PrivacyError(
-            f"calibrate: the accountant gives epsilon {total:.9g} for a budget of {budget_epsilon:.9g}; nothing was "
+            f"calibrate: the accountant gives more than the budget of epsilon {budget_epsilon:.9g}; nothing was "
             "released. This is a defect of the accountant, please report it"
         )
-    return BootstrapReport(total, budget_delta, calibrated, estimate)
+    return report
 
 
 def asymptotic_report(
@@ -244,8 +255,27 @@ def sizes_of_least_width(n: int, *, budget_epsilon: float, budget_delta: float, 
 
     While searching, the noise for a share of mu^2 is taken to be the whole budget's over the root of the share.
     """
+    question = [n, budget_epsilon, budget_delta, spread, level, REPLICATES, SPREADS]
+
+    def search() -> list[float]:
+        return _search_sizes(n, budget_epsilon, budget_delta, spread, level)
+
+    def sizes(found: list[float]) -> Sizes | None:
+        size, replicates, share = found or (0.0, 0.0, 0.0)
+        inside = 1 <= size <= n and replicates in REPLICATES and 0.0 < share < 1.0
+        return Sizes(int(size), int(replicates), float(share)) if inside else None
+
+    best = remembered("sizes_of_least_width", question, search, sizes)
+    if best is None:
+        raise DomainError(f"sizes_of_least_width: {n} records are too few for 100 resamples; give both sizes")
+    return best
+
+
+def _search_sizes(n: int, budget_epsilon: float, budget_delta: float, spread: float, level: float) -> list[float]:
+    """m, B and the estimate's share; nothing where no size on the grid will do."""
     whole = noise_multiplier(PLAIN, epsilon=budget_epsilon, delta=budget_delta) / 2.0
-    best, found = math.inf, None
+    best: float = math.inf
+    found: list[float] = []
     for replicates in REPLICATES:
         for size in sorted({min(n, max(LEAST_RESAMPLE, round(k * n / replicates))) for k in SPREADS}):
             if growth(n, size, replicates) > MOST_GROWTH:
@@ -263,7 +293,5 @@ def sizes_of_least_width(n: int, *, budget_epsilon: float, budget_delta: float, 
                     level=level,
                 )
                 if width < best:
-                    best, found = width, Sizes(size, replicates, share)
-    if found is None:
-        raise DomainError(f"sizes_of_least_width: {n} records are too few for 100 resamples; give both sizes")
+                    best, found = width, [size, replicates, share]
     return found

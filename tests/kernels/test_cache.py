@@ -64,6 +64,9 @@ def test_a_second_process_uses_the_cache_and_an_edit_of_a_scalar_formula_gives_n
 def test_an_unwritable_cache_folder_is_done_without(package):
     blocked = package / "a file, not a folder"
     blocked.write_text("")
+    before = {path for path in (package / "pgbb_fast").rglob("*") if path.suffix not in {".pyc"}}
     value, hits, _ = step(package, blocked)
     assert (value, hits) == (0.5, 0)
     assert blocked.read_text() == ""
+    after = {path for path in (package / "pgbb_fast").rglob("*") if path.suffix not in {".pyc"}}
+    assert {path.name for path in after - before} <= {"__pycache__"}     # Python's own; none of Numba's .nbi, .nbc
