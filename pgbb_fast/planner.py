@@ -15,7 +15,8 @@ from scipy.stats import norm
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import BlockedGaussian
-from pgbb_fast.errors import PrivacyError
+from pgbb_fast.blocks import MIN_BLOCKS
+from pgbb_fast.errors import DomainError, PrivacyError
 from pgbb_fast.losses import Loss, huber, smoothed_quantile
 from pgbb_fast.noise_aware import SETTLED
 from pgbb_fast.privacy import PrivacyReport, calibrate, suggested_rate
@@ -23,6 +24,10 @@ from pgbb_fast.privacy import PrivacyReport, calibrate, suggested_rate
 __all__ = ["SMALL_SHARE", "Plan", "plan", "plan_epsilon"]
 
 LOSSES = ("huber", "quantile")
+MOST_FEATURES = 2**14  # as many as the clipping proof allows (kernels.scalar.clip)
+MOST_LEVELS = 1000
+MOST_SHARE = 0.5  # of the budget for second moments, as for the estimators
+LEAST_GUESS = 1e-6  # guesses are of order 1, in half ranges
 SMALL_SHARE = 0.5  # a privacy share of the variance up to this is called small
 UNIFORM = 1.0 / math.sqrt(3.0)
 
@@ -121,14 +126,20 @@ def plan(
         location rests on (refinement.md).
     """
     who = "plan"
-    check.one_of(who, "loss", loss, LOSSES)
-    check.integer(who, "n", n, n_blocks)
-    check.integer(who, "p", p, 1)
-    check.integer(who, "levels", levels, 1)
-    check.between(who, "tau", tau, 0.0, 1.0)
-    check.positive(who, "residual_scale", residual_scale)
-    check.positive(who, "feature_sd", feature_sd)
-    check.between(who, "level", level, 0.0, 1.0)
+    loss = check.one_of(who, "loss", loss, LOSSES)
+    n_blocks = check.integer(who, "n_blocks", n_blocks, MIN_BLOCKS)
+    n = check.integer(who, "n", n, n_blocks)
+    p = check.integer(who, "p", p, 1, MOST_FEATURES)
+    levels = check.integer(who, "levels", levels, 1, MOST_LEVELS)
+    steps = check.integer(who, "steps", steps, 1, 2**32 - 2)
+    tau = check.between(who, "tau", tau, 0.0, 1.0)
+    residual_scale = check.between(who, "residual_scale", residual_scale, LEAST_GUESS, 1.0 / LEAST_GUESS)
+    feature_sd = check.between(who, "feature_sd", feature_sd, LEAST_GUESS, 1.0 / LEAST_GUESS)
+    level = check.between(who, "level", level, 0.0, 1.0)
+    epsilon, delta = check.positive(who, "epsilon", epsilon), check.between(who, "delta", delta, 0.0, 1.0)
+    moment_share = check.real(who, "moment_share", moment_share)
+    if not 0.0 <= moment_share <= MOST_SHARE:
+        raise DomainError(f"{who}: moment_share must lie in [0, {MOST_SHARE:g}], got {moment_share:g}")
     mechanism = BlockedGaussian(
         n=n,
         n_blocks=n_blocks,
@@ -139,7 +150,7 @@ def plan(
         noise_multiplier=None,
         minibatch="shared",
     )
-    budget = {"budget_epsilon": check.positive(who, "epsilon", epsilon), "budget_delta": delta}
+    budget = {"budget_epsilon": epsilon, "budget_delta": delta}
     rate = suggested_rate(mechanism, with_moment=moment_share > 0.0, **budget)
     exact: Loss = huber() if loss == "huber" else smoothed_quantile([tau], 1.0)
     report = calibrate(replace(mechanism, sampling_rate=rate), moment_share=moment_share, moments=2, **budget)
@@ -161,7 +172,10 @@ def plan_epsilon(*, width: float, delta: float, lowest: float = 1e-2, highest: f
     ``design`` are the other arguments of :func:`plan` (all but ``epsilon``).  Refuses a width that sampling alone
     exceeds, or that needs more than ``highest``.
     """
-    check.positive("plan_epsilon", "width", width)
+    who = "plan_epsilon"
+    width = check.between(who, "width", width, 1e-100, 1e100)
+    lowest, highest = check.ordered_pair(who, "(lowest, highest)", (lowest, highest))
+    check.positive(who, "lowest", lowest)
 
     def excess(log_epsilon: float) -> float:
         return math.log(plan(epsilon=math.exp(log_epsilon), delta=delta, **design).width / width)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.blocks import dirichlet
-from pgbb_fast.errors import PgbbError
+from pgbb_fast.errors import DomainError, PgbbError
 from pgbb_fast.generator import Generator
 from pgbb_fast.networks import Networks
 from pgbb_fast.releases import Keys, Problem, release_step
@@ -48,7 +48,12 @@ class Optimiser:
     schedule: str = "exponential"
 
     def __post_init__(self) -> None:
-        check.one_of("Optimiser", "schedule", self.schedule, SCHEDULES)
+        who = "Optimiser"
+        for name in ("learning_rate", "final_rate"):
+            check.between(who, name, getattr(self, name), 1e-12, 1e3)
+        if not 0.0 <= check.real(who, "average", self.average) <= 1.0:
+            raise DomainError(f"{who}: average must lie in [0, 1], got {self.average:g}")
+        check.one_of(who, "schedule", self.schedule, SCHEDULES)
 
     def rate(self, done: float) -> float:
         """Rate when a share ``done`` of the steps, in [0, 1], is over."""
