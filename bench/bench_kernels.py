@@ -30,6 +30,7 @@ from kernel_cases import (
     random_rate,
     read_rate,
 )
+from machine import processor
 
 HERE = Path(__file__).resolve().parent
 CASES = [
@@ -97,8 +98,8 @@ def measure() -> tuple[str, list[Point], float, float]:
             read.append(read_rate())
     product, bandwidth = max(*flops, matrix_product_rate()), max(*read, read_rate())
     lines = [
-        f"{THREADS} thread(s); measured in this run: single-precision matrix product {product / 1e9:.0f} Gflop/s, "
-        f"read {bandwidth / 1e9:.1f} GB/s.",
+        f"{processor()}; {THREADS} thread(s); measured in this run: single-precision matrix product "
+        f"{product / 1e9:.0f} Gflop/s, read {bandwidth / 1e9:.1f} GB/s.",
         "",
         "| kernel | p | K | q | 10^6 records/s | bytes/record | flops/record | of read rate | of matrix product |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",

@@ -106,6 +106,8 @@ def test_step(benchmark, name):
 
 
 def main() -> None:
+    from machine import processor
+
     calls = {name: make() for name, make in CALLS.items()}
     best = dict.fromkeys(calls, float("inf"))
     for name in calls:
@@ -117,8 +119,8 @@ def main() -> None:
             best[name] = min(best[name], (time.perf_counter() - start) / STEPS)
     ours, theirs = (best[name] for name in list(calls)[:2])
     lines = [
-        f"n = {N:,}, q n = 500, K = 1, three hidden layers of {WIDTH}; best of {ROUNDS} interleaved runs of {STEPS} "
-        "steps, one thread.",
+        f"{processor()}; n = {N:,}, q n = 500, K = 1, three hidden layers of {WIDTH}; best of {ROUNDS} interleaved "
+        f"runs of {STEPS} steps, one thread.",
         "",
         "| | ms a step |",
         "|---|--:|",

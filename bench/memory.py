@@ -65,10 +65,12 @@ def measure(n: int, kind: str) -> dict[str, float]:
 
 
 def main() -> None:
+    from machine import processor
+
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000_000
     lines = [
-        f"A fit (Huber's regression, p = {P}, 300 steps) on {n / 1e6:g} million records.  Peaks are multiples of the "
-        "records' own size, where kernels come from the cache (the compiler keeps another 0.04 GB).",
+        f"{processor()}.  A fit (Huber's regression, p = {P}, 300 steps) on {n / 1e6:g} million records.  Peaks are "
+        "multiples of the records' own size, where kernels come from the cache (the compiler keeps another 0.04 GB).",
         "",
         "| records | size, GB | peak of the process | records and what the fit adds | seconds |",
         "|---|--:|--:|--:|--:|",
