@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.cpu.compile import apart, compiled, inner, specialise
+from pgbb_fast.kernels.cpu.compile import compiled, specialise
 from pgbb_fast.kernels.cpu.formulas import double_round
 from pgbb_fast.kernels.cpu.intrinsics import add32, at, put
 from pgbb_fast.kernels.cpu.sampling import BATCH, LANES, random_lanes

@@ -3,18 +3,18 @@
 Why a rounded normal.  What is released is a sum of integers plus this noise, and for an integer s
 s + round(sigma Z) = round(s + sigma Z) (but for ties, which have probability zero).  So a release is the Gaussian
 mechanism's, rounded: post-processing, and every bound for the Gaussian mechanism, with its subsampling, mixtures and
-compositions, holds for the integers as it stands.  A discrete Gaussian (Canonne, Kamath and Steinke 2020) would do as
-well on a grid this fine, but its privacy-loss distribution, subsampled above all, isn't the normal's that the accountant
-computes.  The proof asks for the law of round(sigma Z) itself: a normal made of floating-point logarithms and cosines
-misses most integers near zero, and what can't occur without a record tells of it.
+compositions, holds for the integers as it stands, with no term more.  An exact discrete Gaussian (Canonne, Kamath and
+Steinke 2020) is private too, but its privacy-loss distribution, subsampled above all, isn't the normal's that the
+accountant computes.  All this needs the law of round(sigma Z) itself: a normal made of floating-point logarithms and
+cosines misses most integers near zero, and what can't occur without a record tells of it.
 
 Sampling.  Karney (2016, ACM TOMS 42(1), arXiv:1303.6257, algorithm N), with cells of width 1/16 for his of width 1.
 Z = +- (j + x) / 16, j in 0..255, x in (0, 1), has a density proportional to exp(-j^2/512) exp(-x (2j + x) / 512):
 
 1. j with probability proportional to exp(-j^2/512), by a table of the cumulative probabilities (:func:`thresholds`);
-2. x uniform; accepted with probability exp(-x p), p = (2j + x) / 512 <= 1, or else start again.  That is the chance that
-   a run stops after an even number of successes, if success number i is "a trial of chance p succeeds, and the i-th
-   of a sequence of uniforms is below the one before, the first below x": n successes or more have probability
+2. x uniform; accepted with probability exp(-x p), p = (2j + x) / 512 <= 1, or else start again.  That is the chance
+   that a run stops after an even number of successes, if success number i is "a trial of chance p succeeds, and the
+   i-th of a sequence of uniforms is below the one before, the first below x": n successes or more have probability
    (x p)^n / n! (von Neumann 1951).  The trial: c uniform in 0..511; success if c < 2j; if c = 2j, success if another
    uniform is below x;
 3. a sign; then sigma (j + x) / 16 is rounded.
@@ -22,13 +22,14 @@ Z = +- (j + x) / 16, j in 0..255, x in (0, 1), has a density proportional to exp
 All uniforms are compared as integers of 256 bits; the upper 64 of them nearly always decide, and the others are not
 computed then, which changes no result.
 
-How exact.  Per noise number, the distance in total variation from the law of round(sigma Z) is below 2^-188: the law of
-j ends at 16, and P(|Z| >= 16) < 2^-188.9; its table is rounded to 2^-256, 256 times; of the comparisons (fewer than 10
-expected), each is a tie with probability 2^-256; and rounding sigma (j + x) / 16 to an integer goes wrong only where
-one of at most sigma / 16 + 1 < 2^53 edges lies within the 2^-256 of x that are left out.  A fit of N numbers is then within
-eta = N 2^-188 of one with exact noise, and what an accountant proves of that as (epsilon, delta) holds for it with
-delta + (1 + e^epsilon) eta: for N <= 2^40 and epsilon <= 50, less than 1e-22 more.  That is below the outward rounding of
-any delta of 1e-15 or more.
+How exact.  Per noise number, the distance in total variation from the law of round(sigma Z) is below 2^-188: |Z| ends
+at 16, and P(|Z| >= 16) < 2^-188.9; the rest is a coupling with real uniforms, which differs only where the table, with
+its 256 roundings to 2^-256, does; where two uniforms have the same 256 bits (fewer than 10 comparisons are expected);
+or where one of at most sigma / 16 + 1 <= 2^52 + 1 edges of the integers lies within the 2^-256 of x that are left out, at
+most 1.6 times as likely given that x was accepted: less than 2^-202 together.  A fit of N numbers is then within
+eta = N 2^-188 of one with exact noise, and what is proved of that as (epsilon, delta) holds for it with
+delta + (1 + e^epsilon) eta.  For N <= 2^40 that is less than 1e-22 more up to epsilon = 50, and 1e-40 more up to 10: a
+ten-millionth, or less, of a delta of 1e-15.
 
 Words.  Noise number i of a step has blocks of its own (:func:`digit`), so that it doesn't depend on how many words
 the others took.
@@ -97,8 +98,8 @@ def digit(key, step, number, u, i, room):  # type: ignore[no-untyped-def]
     """Word i in 0..7 of the uniform u of noise number ``number``, the most significant first.
 
     Words 0 and 1 of eight uniforms are in one block, words 2 and 3 in the next, and so on: block 4 (u div 8) + i div 2
-    of the number, which is the step's block 2^40 times that plus the number.  ``room`` is 17 integers: the block that was
-    looked at last, and its index (-1: none).
+    of the number, which is the step's block 2^40 times that plus the number.  ``room`` is 17 integers: the block that
+    was looked at last, and its index (-1: none).
     """
     index = ((((u >> 3) << 2) + (i >> 1)) << NUMBER_BITS) + number
     if room[WORDS] != index:
@@ -144,7 +145,8 @@ def carried(carry, word, high, low):  # type: ignore[no-untyped-def]
 
 
 def rounded_normal(mantissa, shift, key, step, number, table, room):  # type: ignore[no-untyped-def]
-    """round(sigma Z) for (``mantissa``, ``shift``) = :func:`scale_of` sigma, Z the step's normal ``number``; below 2^60.
+    """round(sigma Z), below 2^60 in size: (``mantissa``, ``shift``) = :func:`scale_of` sigma, Z the step's normal
+    ``number``.
 
     Parameters
     ----------
