@@ -110,7 +110,7 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     public = (array(F32), array(I64), I64, I64)
     for loss in ("huber_concomitant", "quantile_gaussian", "mean"):
         yield f"publish_{loss}", steps.publish_kernel(loss), (array(F64, 2), array(F64, 2), array(F64, 2), *public)
-    places = (types.UniTuple(I64, 6), F64, array(I64), array(I64))
+    places = (types.UniTuple(I64, 6), types.UniTuple(I64, 2), array(I64, 2), array(I64), array(I64))
     yield "finish", steps.finish_kernel(), (array(I64), array(I64), array(I64, 2), *places)
     yield "to_columns", records._to_columns_kernel(), (array(F32), array(F32), array(F32), I64, I64, I64, I64)
     pairs = (array(F64), array(F64), array(types.int32), array(types.int32), array(I64), types.UniTuple(I64, 7), F64)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
+from pgbb_fast.kernels.scalar.normal import MOST_SIGMA
 from pgbb_fast.remembered import remembered
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Report",
     "calibrate",
     "outward",
+    "require_clip",
+    "require_noise",
     "sampling_threshold",
     "spent",
     "suggested_rate",
@@ -26,6 +29,9 @@ __all__ = [
 ADJACENCY: Literal["replace-one"] = "replace-one"
 WORD = 2**32
 PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)  # one release of everything
+MOST_RECORDS = 2**30
+MOST_MULTIPLIER = MOST_SIGMA / WORD  # 2^24
+LEAST_CLIP, MOST_CLIP = 2.0**-50, 2.0**50
 LEAST_MULTIPLIER = 0.6
 PASSES = 300.0  # expected visits of a record in a run; the minibatches then add about 2 / PASSES to sampling variances
 
@@ -43,6 +49,32 @@ def sampling_threshold(who: str, rate: float) -> int:
     if threshold < 1:
         raise DomainError(f"{who}: sampling_rate must be at least 2^-32, got {rate!r}")
     return threshold
+
+
+def require_noise(who: str, n: int, *multipliers: float) -> None:
+    """Refuse, on public numbers, sums of n records or noise that don't fit into the integers of a release.
+
+    A record's term is at most 2^32 units, the noise at most 16 standard deviations of 2^32 ``multipliers`` units
+    (``kernels.scalar.normal``): n 2^32 + 16 2^56 < 2^63.
+    """
+    if not n <= MOST_RECORDS:
+        raise DomainError(f"{who}: at most {MOST_RECORDS} records fit into the 64-bit sums of a release, got {n}")
+    for multiplier in multipliers:
+        if not 0.0 <= multiplier < MOST_MULTIPLIER:
+            raise DomainError(
+                f"{who}: the budget needs a noise multiplier of {multiplier:.4g}; noise fits into the 64-bit integers "
+                f"of a release below {MOST_MULTIPLIER:.4g}: raise epsilon, delta, or the share of the second moments"
+            )
+
+
+def require_clip(who: str, *clips: float) -> None:
+    """Refuse, on public numbers, bounds of a record's gradient with which single precision overflows or vanishes."""
+    for clip in clips:
+        if not LEAST_CLIP <= clip <= MOST_CLIP:
+            raise DomainError(
+                f"{who}: a record's gradient is clipped at {clip:.4g}; single precision needs a bound in "
+                f"[{LEAST_CLIP:.4g}, {MOST_CLIP:.4g}]: rescale the loss"
+            )
 
 
 class Report(Protocol):
@@ -143,6 +175,11 @@ def calibrate(
     goes to ``moments`` plain Gaussian releases of second moments, in equal parts: the noise of each is that of the
     whole budget over sqrt(share / moments).  The steps then get the least noise with which the *composition* is within
     the budget.
+
+    Raises
+    ------
+    DomainError
+        More noise or more records than the integers of a release hold (:func:`require_noise`).
     """
     plain = replace(PLAIN, steps=moments) if moment_share > 0.0 else None
 
@@ -151,9 +188,10 @@ def calibrate(
         if plain is None:
             return [alone]
         whole = noise_multiplier(PLAIN, epsilon=budget_epsilon, delta=budget_delta)
-        moment = replace(plain, noise_multiplier=whole * math.sqrt(moments / moment_share))
-        beside = _multiplier_beside(mechanism, moment, alone, budget_epsilon, budget_delta)
-        return [beside, whole * math.sqrt(moments / moment_share)]
+        each = whole * math.sqrt(moments / moment_share)
+        require_noise("calibrate", mechanism.n, each)
+        moment = replace(plain, noise_multiplier=each)
+        return [_multiplier_beside(mechanism, moment, alone, budget_epsilon, budget_delta), each]
 
     def within_budget(found: list[float]) -> PrivacyReport | None:
         """The report of ``found`` noise multipliers; None where they spend more than the budget."""
@@ -169,6 +207,9 @@ def calibrate(
             f"calibrate: the accountant gives more than the budget of epsilon {budget_epsilon:.9g}; nothing was "
             "released. This is a defect of the accountant, please report it"
         )
+    for part in (report.mechanism, report.moment):
+        if part is not None and part.noise_multiplier is not None:
+            require_noise("calibrate", mechanism.n, part.noise_multiplier)
     return report
 
 

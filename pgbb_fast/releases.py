@@ -22,11 +22,13 @@ from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Stream
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.losses import Loss
+from pgbb_fast.privacy import require_clip, require_noise
 
-__all__ = ["Keys", "Problem", "release_design", "release_moment", "release_step"]
+__all__ = ["Keys", "Problem", "noisy_products", "release_design", "release_moment", "release_step"]
 
 Array = NDArray[np.float64]
 WORD = 2.0**32
+HALF_SENSITIVITY = math.sqrt(0.5) * (1.0 + 2.0**-51)  # of a second moment: 1/sqrt(2), rounded up
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ class Problem:
     design_bound: float | None = None
     device: Kind = "cpu"
 
+    def __post_init__(self) -> None:
+        """Refuse what the integers of a release can't hold (``fit`` has refused it before it looked at a record)."""
+        n = self.n_blocks * self.block_size
+        require_noise("Problem", n, self.noise_multiplier, self.moment_multiplier or 0.0)
+        require_clip("Problem", self.clip, self.design_bound or 1.0)
+
     def __repr__(self) -> str:
         return f"Problem(loss={self.loss.kernel!r}, records=...)"
 
@@ -162,7 +170,8 @@ def release_step(
     else:
         own = partial(loss.own_gradient, intercept=problem.intercept)
         grid = reference.gradient_step(own, problem.records, draws, mechanism, stream)
-        grid = grid + reference.noise(theta.shape, mechanism, stream)
+        scale = cpu.scale_of(problem.noise_multiplier * GRID)
+        grid = cpu.add_noise(grid, scale, stream.key, stream.step)
     gradient = grid * (problem.clip / (problem.block_size * GRID * problem.rate))
     return np.asarray(gradient + problem.public_slope(theta.shape[-1]) * theta)
 
@@ -230,13 +239,19 @@ def _noisy_moment(
 ) -> tuple[Array, float]:
     """Exact sums of v v' / |v|_max^2, perturbed, as a mean in units where |v|_max^2 = ``unit``; and its noise."""
     assert problem.moment_multiplier is not None
-    upper = np.triu_indices(len(grid))
-    # half the sensitivity sqrt(2), on the same grid
-    sigma = problem.moment_multiplier / math.sqrt(2.0)
-    scale = np.where(upper[0] == upper[1], sigma, sigma / math.sqrt(2.0))
-    z = reference.normals(keys.secret, step, len(scale))
-    noisy = grid[upper] + np.rint(z * scale * GRID).astype(np.int64)
     unit /= problem.n_blocks * problem.block_size
-    moment = np.zeros(grid.shape)
-    moment[upper] = noisy * (unit / GRID)
-    return moment + np.triu(moment, 1).T, sigma * unit
+    moment: Array = noisy_products(grid, problem.moment_multiplier, keys, step) * (unit / GRID)
+    return moment, problem.moment_multiplier * HALF_SENSITIVITY * unit
+
+
+def noisy_products(grid: NDArray[np.int64], multiplier: float, keys: Keys, step: int) -> NDArray[np.int64]:
+    """Exact sums of v v' / |v|_max^2 on the grid of 2^-32 and noise, symmetric, (d, d).
+
+    Half the sensitivity is 1/sqrt(2), in the norm that counts off-diagonal entries twice: standard deviations are
+    ``multiplier`` / sqrt(2) on the diagonal, rounded up, and ``multiplier`` / 2 off it, exactly.
+    """
+    upper = np.triu_indices(len(grid))
+    sigma = np.where(upper[0] == upper[1], multiplier * HALF_SENSITIVITY, multiplier / 2.0)
+    noisy = np.zeros_like(grid)
+    noisy[upper] = cpu.add_noise(grid[upper], cpu.scales_of(sigma * GRID), keys.secret, step)
+    return noisy + np.triu(noisy, 1).T

@@ -1,6 +1,7 @@
 """Numba kernels for the CPU."""
 
 from pgbb_fast.kernels.cpu.moments import score_moments
+from pgbb_fast.kernels.cpu.noise import add_noise, scale_of, scales_of
 from pgbb_fast.kernels.cpu.steps import gradient_sums, noisy_gradient
 
-__all__ = ["gradient_sums", "noisy_gradient", "score_moments"]
+__all__ = ["add_noise", "gradient_sums", "noisy_gradient", "scale_of", "scales_of", "score_moments"]

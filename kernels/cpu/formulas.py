@@ -25,8 +25,6 @@ _SIGMA = {name: np.uint32(getattr(random, name)) for name in ("SIGMA0", "SIGMA1"
 quarter_round = inlined(specialise(random.quarter_round, "cpu", **_WORDS))
 double_round = inlined(specialise(random.double_round, "cpu", quarter_round=quarter_round))
 random_words = inlined(specialise(random.random_words, "cpu", double_round=double_round, add32=add32, **_SIGMA))
-uniform96 = numba.njit(random.uniform96)
-normal_pair = numba.njit(specialise(random.normal_pair, "cpu", uniform96=uniform96))
 
 uniform64 = inlined(sampling.uniform64)
 tail_log = inlined(specialise(sampling.tail_log, "cpu", fma=fma))

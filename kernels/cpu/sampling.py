@@ -1,14 +1,13 @@
-"""Minibatches as ascending lists of record numbers, and noise: loops around the scalar sampler."""
+"""Minibatches as ascending lists of record numbers: loops around the scalar sampler."""
 
 from typing import Any
 
 import numpy as np
 
 from pgbb_fast.kernels.cpu.compile import apart, inner
-from pgbb_fast.kernels.cpu.formulas import gap, normal_pair, random_words, uniform64
+from pgbb_fast.kernels.cpu.formulas import gap, random_words, uniform64
 from pgbb_fast.kernels.cpu.intrinsics import at, put
-from pgbb_fast.kernels.scalar.clip import GRID
-from pgbb_fast.kernels.scalar.random import NORMALS, PURPOSE_NOISE, WORDS
+from pgbb_fast.kernels.scalar.random import WORDS
 
 LANES = 16                      # cipher blocks computed at once
 BATCH = LANES * WORDS           # words, hence records of a mask, at once
@@ -78,23 +77,3 @@ random_lanes = apart(_random_lanes)
 mask = inner(_mask)
 measure = inner(_measure)
 skip = inner(_skip)
-
-
-def add_noise(grid: Any, multiplier: Any, key: Any, step: Any, words: Any) -> None:
-    """Add the Gaussian perturbation, rounded to the grid, to ``grid`` (all coordinates in a row) in place; ``words`` is
-    room for BATCH of them."""
-    sigma = multiplier * GRID
-    for j in range(0, grid.size, 2):
-        block, w = j // NORMALS, j % NORMALS // 2 * 5
-        lane = block % LANES
-        if j % (LANES * NORMALS) == 0:
-            random_lanes(key, I64(PURPOSE_NOISE), step, I64(block), words)
-        five = (
-            I64(at(words, w * LANES + lane)), I64(at(words, (w + 1) * LANES + lane)),
-            I64(at(words, (w + 2) * LANES + lane)), I64(at(words, (w + 3) * LANES + lane)),
-            I64(at(words, (w + 4) * LANES + lane)),
-        )  # fmt: skip
-        a, b = normal_pair(five, 0)
-        put(grid, j, at(grid, j) + I64(np.rint(sigma * a)))
-        if j + 1 < grid.size:
-            put(grid, j + 1, at(grid, j + 1) + I64(np.rint(sigma * b)))

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
-from pgbb_fast.kernels.cpu import formulas, sampling, tile
+from pgbb_fast.kernels.cpu import formulas, tile
 from pgbb_fast.kernels.cpu.columns import NUMBER, neighbours_to_columns, rows_to_columns
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, rounding, weight_exponent
 from pgbb_fast.kernels.cpu.intrinsics import VECTOR, at, fetch_add, prefetch, put, rarely
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
+from pgbb_fast.kernels.cpu.noise import add_noise, scale_of
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
     CHUNK_COUNTER,
@@ -28,7 +29,7 @@ from pgbb_fast.kernels.cpu.sampling import (
 )
 from pgbb_fast.kernels.cpu.threads import run
 from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MOST_TILES, PAD, TILE, decode, flush, row, tile_rows, tile_size
-from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
+from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
@@ -261,11 +262,6 @@ def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> 
     return compiled(specialise(_share, name, process=process, publish=publish, ask=part(_ask), **bound))
 
 
-@cache
-def _noise() -> Callable[..., Any]:
-    return compiled(sampling.add_noise)
-
-
 class _Scratch(threading.local):
     """Working memory of the calling thread, kept from step to step."""
 
@@ -350,7 +346,6 @@ def noisy_gradient(
     loss: str, intercept: bool, records: Records, draws: Draws, mechanism: Mechanism, stream: Stream
 ) -> NDArray[np.int64]:
     """One release: :func:`gradient_sums` plus the Gaussian perturbation, whatever the minibatch (an empty one too)."""
+    scale = scale_of(mechanism.noise_multiplier * GRID)
     grid = gradient_sums(loss, intercept, records, draws, mechanism, stream)
-    words = np.empty(BATCH, dtype=np.uint32)
-    _noise()(grid.reshape(-1), mechanism.noise_multiplier, stream.key, stream.step, words)
-    return grid
+    return add_noise(grid, scale, stream.key, stream.step)

@@ -32,6 +32,13 @@ def device(function: Callable[..., Any]) -> Callable[..., Any]:
     return cuda.jit(function, device=True, forceinline=True, lto=False)  # type: ignore[no-any-return]
 
 
+def called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`device`, but for the compiler to inline or not: for what is seldom run and would be inlined often."""
+    if SIMULATED:
+        return device(function)
+    return cuda.jit(function, device=True, lto=False)  # type: ignore[no-any-return]
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """A kernel of :data:`THREADS` threads a block, at most 128 registers each.  IEEE arithmetic: no fastmath, which
     would license the compiler to assume that there are no nans."""

@@ -9,11 +9,13 @@ from typing import Any
 from numba import cuda
 
 from pgbb_fast.kernels.cuda.compile import THREADS, WARPS
-from pgbb_fast.kernels.cuda.formulas import grid_weight, normal_pair, random_words, rounding, weight_exponent
-from pgbb_fast.kernels.cuda.instructions import F32, I32, I64, INT32, INT64, U32, at, deposit, put
-from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT
-from pgbb_fast.kernels.scalar.random import NORMALS, PURPOSE_NOISE
+from pgbb_fast.kernels.cuda.formulas import grid_weight, rounding, weight_exponent
+from pgbb_fast.kernels.cuda.instructions import F32, I32, I64, INT32, INT64, at, deposit, put
+from pgbb_fast.kernels.cuda.noise import rounded_normal
+from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
+from pgbb_fast.kernels.scalar.random import WORDS
 
+ROOM = WORDS + 1
 constants: Any = None   # bound for each loss
 
 
@@ -46,8 +48,11 @@ def _publish(theta: Any, weights: Any, pairs: Any, public: Any, shift: Any, row:
         put(public, k * row + d + 2, F32(c))
 
 
-def finish(partial: Any, shift: Any, grid: Any, places: Any, multiplier: Any, key: Any, counter: Any) -> None:
-    """grid[k, j] = the sum of all partial sums, shifted to units of 2^-32, plus the perturbation.
+def finish(
+    partial: Any, shift: Any, grid: Any, places: Any, noise: Any, thresholds: Any, key: Any, counter: Any
+) -> None:
+    """grid[k, j] = the sum of all partial sums, shifted to units of 2^-32, plus the perturbation, whose scale is
+    ``noise`` (``scalar.normal.scale_of``); one thread makes it.
 
     ``places`` is (KB, A, columns, first, features, FB): where the sums of a coordinate are.  With FB > 0, features
     come in blocks of FB and ``first`` says whether an intercept is before them.
@@ -77,22 +82,8 @@ def finish(partial: Any, shift: Any, grid: Any, places: Any, multiplier: Any, ke
         for i in range(WARPS):
             whole += at(totals, I64(i))
         whole = whole << at(shift, k)
-        if multiplier > 0.0:
-            place = k * I64(grid.shape[1]) + j
-            index = place // NORMALS
-            words = random_words(
-                U32(at(key, I64(0))), U32(at(key, I64(1))), U32(at(key, I64(2))), U32(at(key, I64(3))),
-                U32(at(key, I64(4))), U32(at(key, I64(5))), U32(at(key, I64(6))), U32(at(key, I64(7))),
-                U32(index & 0xFFFFFFFF), U32(index >> 32), U32(at(counter, I64(0))), U32(PURPOSE_NOISE),
-            )  # fmt: skip
-            pair = place % NORMALS // 2
-            if pair == 0:
-                five = (I64(words[0]), I64(words[1]), I64(words[2]), I64(words[3]), I64(words[4]))
-            elif pair == 1:
-                five = (I64(words[5]), I64(words[6]), I64(words[7]), I64(words[8]), I64(words[9]))
-            else:
-                five = (I64(words[10]), I64(words[11]), I64(words[12]), I64(words[13]), I64(words[14]))
-            a, b = normal_pair(five, 0)
-            sigma = multiplier * GRID
-            whole += I64(round(sigma * (a if place % 2 == 0 else b)))
+        room = cuda.shared.array(ROOM, INT64)
+        put(room, I64(WORDS), I64(-1))
+        place = k * I64(grid.shape[1]) + j
+        whole += rounded_normal(noise[0], noise[1], key, at(counter, I64(0)), place, thresholds, room)
         grid[k, j] = whole

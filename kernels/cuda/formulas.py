@@ -23,8 +23,6 @@ if SIMULATED:
 quarter_round = device(specialise(random.quarter_round, "cuda", add32=add32, xor32=xor32, rotate_left=rotate_left))
 double_round = device(specialise(random.double_round, "cuda", quarter_round=quarter_round))
 random_words = device(specialise(random.random_words, "cuda", double_round=double_round, add32=add32, **_SIGMA))
-uniform96 = device(random.uniform96)
-normal_pair = device(specialise(random.normal_pair, "cuda", uniform96=uniform96))
 
 uniform64 = device(sampling.uniform64)
 tail_log = device(specialise(sampling.tail_log, "cuda", fma=fma))

@@ -15,7 +15,8 @@ from pgbb_fast.kernels.cuda.instructions import NUMBERS, PIECES
 from pgbb_fast.kernels.cuda.plan import Kind, kind_of
 from pgbb_fast.kernels.cuda.records import Placed, place
 from pgbb_fast.kernels.cuda.sums import FB, REGISTERS, _sums
-from pgbb_fast.kernels.scalar.clip import clip_limit
+from pgbb_fast.kernels.scalar.clip import GRID, clip_limit
+from pgbb_fast.kernels.scalar.normal import scale_of, thresholds
 from pgbb_fast.kernels.scalar.random import WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
@@ -101,6 +102,8 @@ class Step:
         made = sums_kernel(kind)
         self.sums = [Launch(made, (across, groups, self.tiles), self.stream) for groups in self.groups]
         self.finish = Launch(finish_kernel(), (K, self.d), self.stream)
+        self.noise = scale_of(mechanism.noise_multiplier * GRID)
+        self.thresholds = cuda.to_device(np.array(thresholds()))
         self.key = cuda.device_array(8, np.int64)
         self.counter = cuda.device_array(1, np.int64)
 
@@ -111,7 +114,7 @@ class Step:
         __cuda_array_interface__; ``self.key`` and ``self.counter`` say where in the random stream.  Nothing waits for
         the device, unless the records are on the host.
         """
-        kind, mechanism = self.kind, self.mechanism
+        kind = self.kind
         self.publish(theta, weights, constants, self.public, self.shift, self.row, self.blocks)
         column = 0
         chunks = zip(self.records.chunks(self.stream), self.groups, self.sums, strict=True)
@@ -126,7 +129,7 @@ class Step:
         fb = 0 if kind.features else FB
         places = (kind.draws, kind.sums(FB), self.columns, kind.first, self.records.features, fb)
         self.finish(
-            self.partial, self.shift, self.grid, places, mechanism.noise_multiplier if noisy else 0.0,
+            self.partial, self.shift, self.grid, places, self.noise if noisy else (0, 1), self.thresholds,
             self.key, self.counter,
         )  # fmt: skip
         return self.grid

@@ -2,7 +2,7 @@
 
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, MOMENT_SLOPES, REGRESSION_SLOPES
 from pgbb_fast.kernels.reference.moments import gradient_moments, score_moments
-from pgbb_fast.kernels.reference.random import normals, words
+from pgbb_fast.kernels.reference.random import normals, rounded_normals, words
 from pgbb_fast.kernels.reference.sampling import minibatch
 from pgbb_fast.kernels.reference.steps import decoded, gradient_step, location_step, noise, regression_step, release
 
@@ -19,6 +19,7 @@ __all__ = [
     "normals",
     "regression_step",
     "release",
+    "rounded_normals",
     "score_moments",
     "words",
 ]

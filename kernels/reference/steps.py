@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream, as_double
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES, WITH_SCALE
-from pgbb_fast.kernels.reference.random import normals
+from pgbb_fast.kernels.reference.random import rounded_normals
 from pgbb_fast.kernels.reference.sampling import minibatch
 
 Floats = NDArray[np.float64]
@@ -115,9 +115,9 @@ def location_step(
 
 
 def noise(shape: tuple[int, int], mechanism: Mechanism, stream: Stream) -> NDArray[np.int64]:
-    """The Gaussian perturbation, rounded to the grid: (K, d) int64."""
-    z = normals(stream.key, stream.step, shape[0] * shape[1]).reshape(shape)
-    return np.rint(mechanism.noise_multiplier * GRID * z).astype(np.int64)
+    """The Gaussian perturbation of a step, rounded to the grid: (K, d) int64."""
+    sigma = np.full(shape[0] * shape[1], mechanism.noise_multiplier * GRID)
+    return rounded_normals(stream.key, stream.step, sigma).reshape(shape)
 
 
 def release(grid: NDArray[np.int64], clip: float, block_size: int) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Counter-based random bits: ChaCha20, and what the mechanism makes of its words.
+"""Counter-based random bits: ChaCha20.
 
 A *block* is 16 words of 32 bits, a pure function of (key, purpose, step, index), so a minibatch or a noise
 vector can be recomputed by any thread of any device.  Words live in plain (64-bit) integers; every result is
@@ -7,15 +7,12 @@ masked to 32 bits, so the same source runs in Python, under Numba and on CUDA.
 Source of the cipher: RFC 8439, section 2.3.
 """
 
-import math
-
 from pgbb_fast.kernels.scalar.arithmetic import MASK32, add32, xor32
 
 WORDS = 16              # words of one block
 SIGMA0, SIGMA1, SIGMA2, SIGMA3 = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574    # "expand 32-byte k"
-NORMALS = 6             # standard normals made of one block
 PURPOSE_SAMPLE = 1      # the minibatch
-PURPOSE_NOISE = 2       # the Gaussian perturbation
+PURPOSE_NOISE = 2       # the Gaussian perturbation (scalar.normal)
 PURPOSE_SKIP = 3        # the minibatch, by geometric skips
 
 
@@ -76,19 +73,3 @@ def random_block(key, c0, c1, c2, c3, out):  # type: ignore[no-untyped-def]
 def block_of(key, purpose, step, index, out):  # type: ignore[no-untyped-def]
     """The block number ``index`` (up to 2^52) of ``purpose`` at ``step`` (up to 2^32), in ``out``."""
     random_block(key, index & MASK32, (index >> 32) & 0xFFFFF, step & MASK32, purpose, out)
-
-
-def uniform96(a: int, b: int, c: int) -> float:
-    """A uniform in (0, 1) from three words, fine near zero: (a 2^64 + b 2^32 + c + 1/2) / 2^96."""
-    return (a + (b + (c + 0.5) * 2.0**-32) * 2.0**-32) * 2.0**-32
-
-
-def normal_pair(words, first):  # type: ignore[no-untyped-def]
-    """Two independent standard normals from words ``first .. first + 4`` (Box and Muller 1958).
-
-    The radius uses 96 bits, so that the tail reaches 11.6 standard deviations: the law's distance in total
-    variation from the normal's, from truncation, is below 1e-30.
-    """
-    radius = math.sqrt(-2.0 * math.log(uniform96(words[first], words[first + 1], words[first + 2])))
-    angle = 2.0 * math.pi * ((words[first + 3] + (words[first + 4] + 0.5) * 2.0**-32) * 2.0**-32)
-    return radius * math.cos(angle), radius * math.sin(angle)

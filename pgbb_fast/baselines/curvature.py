@@ -17,7 +17,7 @@ from pgbb_fast.errors import DomainError
 from pgbb_fast.kernels import reference
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.losses import Loss
-from pgbb_fast.releases import Keys, Problem
+from pgbb_fast.releases import HALF_SENSITIVITY, Keys, Problem, noisy_products
 
 __all__ = ["known_curvature", "release_curvature", "root_bound", "roots"]
 
@@ -96,12 +96,6 @@ def release_curvature(
         v /= np.maximum(np.linalg.norm(v, axis=1), 1.0)[:, None]
         for i in range(d):
             total[i] += np.trunc(v[:, i, None] * v * (SAFE * GRID)).astype(np.int64).sum(axis=0)
-    upper = np.triu_indices(d)
-    sigma = multiplier / math.sqrt(2.0)
-    scale = np.where(upper[0] == upper[1], sigma, sigma / math.sqrt(2.0))
-    z = reference.normals(keys.secret, step, len(scale))
-    noisy = total[upper] + np.rint(z * scale * GRID).astype(np.int64)
-    unit = bound / (len(records.x) * GRID)
-    hessian = np.zeros((d, d))
-    hessian[upper] = noisy * unit
-    return hessian + np.triu(hessian, 1).T, sigma * unit * GRID
+    unit = bound / len(records.x)
+    hessian: Array = noisy_products(total, multiplier, keys, step) * (unit / GRID)
+    return hessian, multiplier * HALF_SENSITIVITY * unit

@@ -17,7 +17,7 @@ from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_b
 from pgbb_fast.estimators.base import PrivateEstimator
 from pgbb_fast.estimators.location import PrivateMean
 from pgbb_fast.losses import Loss
-from pgbb_fast.privacy import ADJACENCY
+from pgbb_fast.privacy import ADJACENCY, require_clip, require_noise
 from pgbb_fast.releases import Keys, Problem, release_moment, release_step
 
 __all__ = ["NoisyNewton"]
@@ -108,6 +108,9 @@ class NoisyNewton(ModelBaseline):
         """Spend the budget on the records and keep draws of the normal law; errors as for the estimator's."""
         target = target_of(self.model, X, y)
         report = self.plan(target.n)
+        multipliers = (share_multiplier(report.mechanism, report.shares, i) for i in range(len(report.shares)))
+        require_noise(self._who, target.n, *multipliers)
+        require_clip(self._who, target.clip)
         problem = whole_batch(target, noise_multiplier=1.0)
         keys = Keys.fresh(self.model.seed)
         rng = np.random.default_rng(keys.weights)

@@ -27,7 +27,7 @@ from pgbb_fast.kernels.cpu.gibbs import gibbs
 from pgbb_fast.kernels.reference.gibbs import normals_needed, statistics_of
 from pgbb_fast.losses import mean
 from pgbb_fast.posterior import AffineMap
-from pgbb_fast.privacy import ADJACENCY
+from pgbb_fast.privacy import ADJACENCY, require_noise
 from pgbb_fast.releases import Keys, Problem, release_moment, release_step
 
 __all__ = ["NoisyGibbsMean", "NoisyGibbsRegressor"]
@@ -58,6 +58,7 @@ class _NoisyGibbs(Fitted):
         check.integer(self._who, "n", n, 1)
         plain = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
         mechanism, spent = calibrated(plain, budget_epsilon=self.epsilon, budget_delta=self.delta)
+        require_noise(self._who, n, mechanism.noise_multiplier or 0.0)
         return GaussianReport(spent, self.delta, n, mechanism, self._what)
 
     def _normal_chain(self, moment: Array, noise: float, n: int, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines.report import GaussianReport, calibrated
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
 from pgbb_fast.estimators.base import PrivateEstimator
-from pgbb_fast.privacy import ADJACENCY, sampling_threshold
+from pgbb_fast.privacy import ADJACENCY, require_clip, require_noise, sampling_threshold
 from pgbb_fast.releases import Keys, Problem, release_step
 
 __all__ = ["DPSGLD"]
@@ -94,10 +94,13 @@ class DPSGLD(ModelBaseline):
         report = self.plan(target.n)
         assert report.mechanism.noise_multiplier is not None
         rules = len(target.loss.rules)
+        joint = report.mechanism.noise_multiplier * math.sqrt(rules) * (1.0 + 2.0**-50)  # rounded up
+        require_noise(self._who, target.n, joint)
+        require_clip(self._who, target.clip)
         problem = whole_batch(  # the L gradients of a step are one vector of norm sqrt(L) C
             target,
             sampling_threshold=round(report.mechanism.sampling_rate * 2**32),
-            noise_multiplier=report.mechanism.noise_multiplier * math.sqrt(rules),
+            noise_multiplier=joint,
             draws_per_step=rules,
             steps=self.steps,
         )

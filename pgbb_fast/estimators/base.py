@@ -19,7 +19,7 @@ from pgbb_fast.exploration import Exploration, number_of_segments
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import Loss
 from pgbb_fast.posterior import AffineMap, Posterior
-from pgbb_fast.privacy import PrivacyReport, calibrate, sampling_threshold, suggested_rate
+from pgbb_fast.privacy import PrivacyReport, calibrate, require_clip, sampling_threshold, suggested_rate
 from pgbb_fast.releases import Keys, Problem
 
 OnStep = Callable[[int], None]
@@ -201,6 +201,7 @@ class PrivateEstimator:
         if in_place and device.kind == "cpu":
             raise DeviceError(f"{self._who}: X is on a GPU, but kernels would run on the CPU: {device.sentence}")
         report = self.plan(n)
+        require_clip(self._who, clip, design_bound or 1.0)
         mechanism = report.mechanism
         if self._explores:  # refuses too short a run
             number_of_segments(
