@@ -58,7 +58,7 @@ class _NoisyGibbs(Fitted):
         check.integer(self._who, "n", n, 1)
         plain = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
         mechanism, spent = calibrated(plain, budget_epsilon=self.epsilon, budget_delta=self.delta)
-        return GaussianReport(spent, self.delta, n, mechanism, self._what)
+        return GaussianReport(spent, self.delta, n, mechanism, self._what, budget=self.epsilon)
 
     def _normal_chain(self, moment: Array, noise: float, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Kept means (m, k) and covariances (m, k, k), the second half of the chain, thinned."""
