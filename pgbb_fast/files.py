@@ -43,7 +43,7 @@ def as_path(who: str, name: str, value: object) -> Path:
                 return Path(text)
         except (TypeError, ValueError):
             pass
-    raise DomainError(f"{who}: {name} must be a path, got {value!r}")
+    raise DomainError(f"{who}: {name} must be a path")
 
 
 def _cannot(who: str, path: Path, reason: str | None) -> DomainError:

@@ -192,7 +192,7 @@ class Posterior(ABC):
         numbers = array.dtype.kind in "iuf" and array.ndim <= 1
         chosen = tuple(map(float, np.atleast_1d(array))) if numbers else ()
         if not chosen or any(not low <= rule <= high for rule in chosen):
-            raise DomainError(f"draws: rules must be one or more numbers in [{low:g}, {high:g}], got {rules!r}")
+            raise DomainError(f"draws: rules must be one or more numbers in [{low:g}, {high:g}]")
         return chosen
 
     def _several(self, who: str, options: dict[str, Any]) -> Array:
@@ -351,6 +351,8 @@ class Posterior(ABC):
 def _restored(saved: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Posterior:
     """The posterior that a description and arrays make; any exception if they make none."""
     kind, names, rules = _kind(saved["kind"]), saved["names"], saved["rules"]
+    if not isinstance(names, list) or not isinstance(rules, list):
+        raise DomainError("names and rules must be lists")
     d = len(names)
     if not d or not all(isinstance(name, str) for name in names) or len(set(names)) != d:
         raise DomainError("names must be different texts")
@@ -381,7 +383,9 @@ def _restored(saved: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Posteri
     posterior.rule_name = rule_name
     if posterior.names != tuple(names) or posterior.rules != tuple(rules):
         raise DomainError("names and rules are not those of its kind")
-    if not np.isfinite(posterior.draws(2)).all():
+    with np.errstate(all="ignore"):
+        sound = np.isfinite(posterior.draws(20)).all()
+    if not sound:
         raise DomainError("its draws are not finite")
     return posterior
 
