@@ -60,7 +60,7 @@ def forge(folder, description, arrays):
     (folder / f"posterior-{digest[:16]}.safetensors").write_bytes(content)
     description["arrays"] = {"file": f"posterior-{digest[:16]}.safetensors", "sha256": digest}
     text = json.dumps({**description, "sha256": "0" * 64}, indent=1) + "\n"
-    assert list(description)[0] == "sha256"
+    assert next(iter(description)) == "sha256"
     text = text.replace("0" * 64, hashlib.sha256(text.encode()).hexdigest(), 1)
     (folder / "posterior.json").write_text(text)
 
@@ -266,8 +266,8 @@ def test_any_field_replaced_is_refused_or_works(kind, folders, tmp_path_factory,
     forge(folder, description, arrays)
     try:
         posterior = Posterior.load(folder)
-    except DomainError as error:
-        assert "\n" not in str(error)
+    except DomainError:
+        refusal(folder)
         return
     with np.errstate(all="ignore"):
         assert str(posterior.summary(size=50))
@@ -316,9 +316,10 @@ def test_an_interrupted_save_leaves_what_was_there(call, number, error, fitted, 
 
     for folder in (used, empty):
         calls[0] = 0
-        with monkeypatch.context() as patch, pytest.raises((Stopped, DomainError)):
+        with monkeypatch.context() as patch:
             patch.setattr(os, call, failing)
-            new.save(folder)
+            with pytest.raises((Stopped, DomainError)):
+                new.save(folder)
     assert {f.name: f.read_bytes() for f in used.iterdir()} == before
     assert np.array_equal(Posterior.load(used).draws(5), old.draws(5))
     assert list(empty.iterdir()) == []

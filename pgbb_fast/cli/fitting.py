@@ -136,6 +136,10 @@ def fit(
     check.between("fit", "level", level, 0.0, 1.0)
     degrees, public = polynomial_terms(_names(features)), parse_bounds(bounds)
     names = list(degrees)
+    if not names:
+        raise DomainError("fit: --features names no column")
+    if loss == "mean" and max(degrees.values(), default=1) > 1:
+        raise DomainError("fit: --loss mean takes plain columns, no powers")
     if loss == "mean" and target is not None:
         raise DomainError("fit: --loss mean has no --target; leave it out, or give the column to --features")
     if loss != "mean" and not target:
@@ -144,21 +148,20 @@ def fit(
         raise DomainError(f"fit: {target} is the target and can't be a feature too")
     if loss != "quantile" and tau is not None:
         raise DomainError(f"fit: --tau belongs to --loss quantile; leave it out with --loss {loss}")
+    x_bounds = [bounds_of(name, public) for name in names]
     unknown = [name for name in public if name not in (*names, target)]
     if unknown:
         raise DomainError(f"fit: --bounds names {', '.join(unknown)}, which is no column of this fit; leave it out")
     if budget["delta"] is None:
         budget["delta"] = 1.0 / max(2, count_rows(file))
     settings: dict[str, Any] = {
-        "x_bounds": [bounds_of(name, public) for name in names],
+        "x_bounds": x_bounds,
         "feature_names": names,
         "n_blocks": blocks,
         **budget,
     }
     model: PrivateQuantileRegressor | PrivateHuberRegressor | PrivateMean
     if loss == "mean":
-        if max(degrees.values(), default=1) > 1:
-            raise DomainError("fit: --loss mean takes plain columns, no powers")
         model = PrivateMean(**settings)
         X, y = read_columns(file, names), None
     else:
