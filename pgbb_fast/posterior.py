@@ -228,7 +228,7 @@ class Posterior(ABC):
         if domain is None:
             raise DomainError("curves: this posterior is of no linear model")
         if rearrange is not None:
-            check.one_of("curves", "rearrange", rearrange, (True, False))
+            rearrange = check.flag("curves", "rearrange", rearrange)
         points = domain.terms("curves", X, self.names[domain.slopes])
         draws = self._by_rule("curves", rules, options)
         curves = np.einsum("mlp,kp->mlk", draws[:, :, domain.slopes], points)
@@ -292,7 +292,7 @@ class Posterior(ABC):
         PrivacyError
             With ``recompute``: the report states less than its mechanisms spend.
         """
-        check.one_of("load", "recompute", recompute, (True, False))
+        recompute = check.flag("load", "recompute", recompute)
         saved, arrays = read_pair("load", folder)
         try:
             posterior = _restored(saved, arrays)

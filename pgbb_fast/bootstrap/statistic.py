@@ -170,10 +170,11 @@ class RegularisedRegression(Statistic):
         ends = None if y_bounds is None else check.ordered_pair(who, "y_bounds", y_bounds)
         given = self._names or tuple(f"x{j + 1}" for j in range(len(bounds)))
         self._design = Design(given, bounds, ends, bool(fit_intercept), (1,) * len(bounds))
-        if c is None:
-            self._curve: Curve = logistic_curve()
-        else:
-            self._curve = huber_curve(check.positive(who, "c", c) / self._design.y_map[1])
+        self._c = None if c is None else check.positive(who, "c", c)
+
+    @property
+    def _curve(self) -> Curve:
+        return logistic_curve() if self._c is None else huber_curve(self._c / self._design.y_map[1])
 
     @property
     def _reach(self) -> float:
