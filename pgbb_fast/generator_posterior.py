@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pgbb_fast import validation as check
 from pgbb_fast.blocks import dirichlet
+from pgbb_fast.errors import DomainError
 from pgbb_fast.generator import Generator
-from pgbb_fast.posterior import AffineMap, Posterior
+from pgbb_fast.posterior import AffineMap, Posterior, Shapes
 from pgbb_fast.privacy import PrivacyReport
 
 __all__ = ["GeneratorPosterior"]
@@ -44,8 +47,21 @@ class GeneratorPosterior(Posterior):
         return arrays, {"gamma": self._gamma, "generator": self._generator.description()}
 
     @classmethod
+    def _shapes(cls, d: int, rules: int, settings: dict[str, Any]) -> Shapes:
+        """Weights and biases of each layer; activations in between have none, so layers have even numbers."""
+        sizes = [settings["generator"]["n_blocks"] + (rules if rules > 1 else 0), *settings["generator"]["hidden"], d]
+        shapes: Shapes = {"centre": (d,), "radius": (d,)}
+        for number, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+            shapes |= {f"net.{2 * number}.weight": (fan_out, fan_in), f"net.{2 * number}.bias": (fan_out,)}
+        return shapes
+
+    @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
+        check.positive("generator posterior", "gamma", settings["gamma"])
         generator = Generator(**settings["generator"])
         generator.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
-        common.pop("rules")
+        if list(generator.rules) != list(common.pop("rules")):
+            raise DomainError("rules are not the generator's")
+        if generator.n_blocks != common["privacy"].mechanism.n_blocks:
+            raise DomainError("blocks are not those of the releases")
         return cls(generator, gamma=settings["gamma"], **common)

@@ -240,13 +240,21 @@ def own_slope(slope: Callable[[float, float], float], bound: float) -> Loss:
     if not callable(slope):
         raise DomainError(f"own_slope: slope must be callable, got {slope!r}")
 
-    def scaled(y: float, eta: float) -> float:
+    return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, slope=ScaledSlope(slope, size))
+
+
+@dataclass(frozen=True)
+class ScaledSlope:
+    """``slope`` over ``size``, nan where it fails; can be pickled where the slope can."""
+
+    slope: Callable[[float, float], float]
+    size: float
+
+    def __call__(self, y: float, eta: float) -> float:
         try:
-            return float(slope(y, eta)) / size
+            return float(self.slope(y, eta)) / self.size
         except Exception:
             return math.nan
-
-    return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, slope=scaled)
 
 
 def own_loss(gradient: RecordGradient) -> Loss:

@@ -9,9 +9,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast import validation as check
 from pgbb_fast.curvature import Hessian
+from pgbb_fast.errors import DomainError
 from pgbb_fast.noise_aware import LocalPosterior, Scores
-from pgbb_fast.posterior import AffineMap, Posterior
+from pgbb_fast.posterior import AffineMap, Posterior, Shapes
 from pgbb_fast.privacy import PrivacyReport
 from pgbb_fast.rules import places
 
@@ -25,6 +27,7 @@ UNCERTAIN = 4.0  # certainty of H below which its conditioning is said to limit 
 DRIFT = 3.0
 ARRAYS = ("centre", "gradient", "omega")
 NORMAL_ARRAYS = ("basis", "mean", "sd")     # of a Hessian, of the scores
+SYMMETRIC = ("omega", "hessian.mean", "hessian.sd", "scores.mean", "scores.sd")
 
 
 class NoiseAwarePosterior(Posterior):
@@ -136,18 +139,46 @@ class NoiseAwarePosterior(Posterior):
             arrays |= {f"{name}.{j}": getattr(local, name) for name in ARRAYS}
             arrays |= {f"hessian.{name}.{j}": getattr(local.hessian, name) for name in NORMAL_ARRAYS}
         arrays["box"] = self._box
-        numbers = [{"count": local.count, "drift": local.drift} for local in self._local]
+        numbers = [
+            {"count": local.count, "drift": None if math.isnan(local.drift) else local.drift} for local in self._local
+        ]
         return arrays, {"local": numbers, "sampling_factor": self._factor}
 
     @classmethod
+    def _shapes(cls, d: int, rules: int, settings: dict[str, Any]) -> Shapes:
+        if len(settings["local"]) != rules:
+            raise DomainError("rules and their local models don't fit together")
+        whole = rules * d
+        shapes: Shapes = {"box": (d, 2)}
+        shapes |= {f"scores.{name}": (whole, whole) for name in NORMAL_ARRAYS}
+        for j in range(rules):
+            shapes |= {f"centre.{j}": (d,), f"gradient.{j}": (d,), f"omega.{j}": (d, d)}
+            shapes |= {f"hessian.{name}.{j}": (d, d) for name in NORMAL_ARRAYS}
+        return shapes
+
+    @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
+        who = "noise-aware posterior"
+        for name, array in arrays.items():
+            if name.startswith(SYMMETRIC) and not np.abs(array - array.T).max() <= 1e-9 * np.abs(array).max():
+                raise DomainError(f"{name} is not symmetric")
+            if ".sd" in name and not (array >= 0.0).all():
+                raise DomainError(f"{name} is negative")
+        if not (arrays["box"][:, 0] < arrays["box"][:, 1]).all():
+            raise DomainError("box must have low < high")
+        for numbers in settings["local"]:
+            check.positive(who, "count", numbers["count"])
+            if numbers["drift"] is not None:
+                check.real(who, "drift", numbers["drift"])
+        check.positive(who, "sampling_factor", settings["sampling_factor"])
         local = [
             LocalPosterior(
                 centre=arrays[f"centre.{j}"],
                 gradient=arrays[f"gradient.{j}"],
                 hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in NORMAL_ARRAYS)),
                 omega=arrays[f"omega.{j}"],
-                **numbers,
+                count=numbers["count"],
+                drift=math.nan if numbers["drift"] is None else numbers["drift"],
             )
             for j, numbers in enumerate(settings["local"])
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,24 +10,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError, MissingExtraError
+from pgbb_fast.files import as_path, require_writable_file
 from pgbb_fast.posterior import Posterior
-from pgbb_fast.privacy import outward
+from pgbb_fast.privacy import guarantee
 
-__all__ = ["epsilon_sweeps", "quantile_effects", "trade_off_curve"]
+__all__ = ["epsilon_sweeps", "quantile_effects", "require_plots", "trade_off_curve"]
 
 AXES = {"n_blocks": "blocks S", "gamma": "concentration gamma", "steps": "steps T"}
 
 
-def _pyplot(who: str) -> Any:
+def require_plots(who: str) -> Any:
+    """Matplotlib's ``Figure``, which needs no display and no state of the session; refuses where it isn't installed."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError(f"{who}: install the extra, pip install 'pgbb-fast[plot]'") from None
+    return Figure
 
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise MissingExtraError(f"{who}: install the extra, pip install 'pgbb-fast[plot]'") from error
-    return pyplot
+
+def _save(who: str, figure: Any, path: Path) -> Path:
+    figure.tight_layout()
+    try:
+        figure.savefig(path, dpi=150, format="png")
+    except OSError as error:
+        raise DomainError(f"{who}: {path} can't be written to ({error.strerror}); choose another place") from None
+    return path
 
 
 def quantile_effects(
@@ -41,9 +51,16 @@ def quantile_effects(
 
     ``reference`` maps levels to (d,) arrays; it is drawn as crosses and named "exact, not private".
     """
-    if len(posterior.rules) < 2:
-        raise DomainError("quantile_effects: needs a posterior trained jointly over several levels")
-    pyplot = _pyplot("quantile_effects")
+    who = "quantile_effects"
+    if not isinstance(posterior, Posterior) or len(posterior.rules) < 2:
+        raise DomainError(f"{who}: needs a posterior trained jointly over several levels")
+    check.between(who, "level", level, 0.0, 1.0)
+    exact = _reference(who, reference, len(posterior.names))
+    if units is not None and (isinstance(units, str) or np.shape(units) != (len(posterior.names),)):
+        raise DomainError(f"{who}: units must be {len(posterior.names)} texts, one for each coefficient")
+    place = as_path(who, "path", path)
+    require_writable_file(who, place)
+    figure_of = require_plots(who)
     low, high = min(posterior.rules), max(posterior.rules)
     grid = np.linspace(low, high, 33)
     draws = posterior.draws(rules=grid.tolist())
@@ -51,27 +68,46 @@ def quantile_effects(
     tail = (1.0 - level) / 2.0
     band = np.quantile(draws, [tail, 1.0 - tail], axis=0)
     shown = range(1 if posterior.names[0] == "intercept" else 0, len(posterior.names))
-    figure, axes = pyplot.subplots(1, len(shown), figsize=(3.6 * len(shown), 3.2), squeeze=False)
+    figure = figure_of(figsize=(3.6 * len(shown), 3.2))
+    axes = figure.subplots(1, len(shown), squeeze=False)
     at = [posterior.interval(level, rules=[rule])[0] for rule in posterior.rules]
     for axis, j in zip(axes[0], shown, strict=True):
         axis.fill_between(grid, band[0, :, j], band[1, :, j], color="#3b6ea5", alpha=0.25, linewidth=0)
         axis.plot(grid, mean[:, j], color="#3b6ea5", label=f"private, {level:.0%} band")
         for rule, interval in zip(posterior.rules, at, strict=True):
             axis.plot([rule, rule], interval[j], color="#3b6ea5", linewidth=1)
-        if reference:
-            levels = sorted(tau for tau in reference if low <= tau <= high)
-            axis.plot(levels, [reference[tau][j] for tau in levels], "x", color="#b5402a", label="exact, not private")
+        if exact:
+            levels = sorted(tau for tau in exact if low <= tau <= high)
+            axis.plot(levels, [exact[tau][j] for tau in levels], "x", color="#b5402a", label="exact, not private")
         axis.axhline(0.0, color="0.7", linewidth=0.8)
         axis.set_title(posterior.names[j] if units is None else f"{posterior.names[j]} ({units[j]})", fontsize=10)
         axis.set_xlabel("quantile level")
     axes[0][0].set_ylabel("effect on y")
     axes[0][0].legend(frameon=False, fontsize=8)
-    spent = posterior.privacy
-    figure.suptitle(f"epsilon = {outward(spent.epsilon, 3)}, delta = {outward(spent.delta, 3)}", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-    return Path(path)
+    epsilon, delta = guarantee(posterior.privacy, 3)
+    figure.suptitle(f"epsilon = {epsilon}, delta = {delta}", fontsize=10)
+    return _save(who, figure, place)
+
+
+def _reference(who: str, reference: Any, d: int) -> dict[float, NDArray[np.float64]]:
+    """Levels and their coefficients, (d,) each."""
+    try:
+        found = {float(tau): np.asarray(values, dtype=np.float64) for tau, values in dict(reference or {}).items()}
+    except (TypeError, ValueError):
+        found = {0.5: np.empty(0)}
+    if not all(math.isfinite(tau) and values.shape == (d,) for tau, values in found.items()):
+        raise DomainError(f"{who}: reference must map levels to {d} coefficients each")
+    return found
+
+
+def _numbers(who: str, points: Any, *names: str) -> None:
+    """Refuse what isn't a mapping to numbers, as many under each name."""
+    try:
+        sizes = {np.asarray(points[name], dtype=np.float64).shape for name in names}
+    except (TypeError, ValueError, KeyError):
+        sizes = set()
+    if not isinstance(points, Mapping) or len(sizes) != 1 or len(next(iter(sizes))) != 1:
+        raise DomainError(f"{who}: needs as many numbers under each of {', '.join(names)}")
 
 
 def trade_off_curve(points: Mapping[str, Any], path: str | Path) -> Path:
@@ -79,33 +115,40 @@ def trade_off_curve(points: Mapping[str, Any], path: str | Path) -> Path:
 
     ``points`` has ``alpha`` and ``beta`` (Dong, Roth and Su 2022), as made by ``pgbb_fast.accountant.trade_off``.
     """
-    pyplot = _pyplot("trade_off_curve")
-    figure, axis = pyplot.subplots(figsize=(3.8, 3.6))
-    _draw_trade_off(axis, points)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-    return Path(path)
+    who = "trade_off_curve"
+    _numbers(who, points, "alpha", "beta")
+    place = as_path(who, "path", path)
+    require_writable_file(who, place)
+    figure = require_plots(who)(figsize=(3.8, 3.6))
+    _draw_trade_off(figure.subplots(), points)
+    return _save(who, figure, place)
 
 
 def epsilon_sweeps(result: Mapping[str, Any], path: str | Path) -> Path:
     """Save a PNG of epsilon against each swept parameter, with and without the weights' law, and of the trade-off."""
-    pyplot = _pyplot("epsilon_sweeps")
-    sweeps = result["sweeps"]
-    figure, axes = pyplot.subplots(1, len(sweeps) + 1, figsize=(3.4 * (len(sweeps) + 1), 3.2))
+    who = "epsilon_sweeps"
+    try:
+        sweeps, trade_off, delta = list(result["sweeps"]), result["trade_off"], float(result["delta"])
+    except (TypeError, ValueError, KeyError):
+        raise DomainError(f"{who}: result must have sweeps, trade_off and delta, as `curve --json` prints") from None
+    for sweep in sweeps:
+        _numbers(who, sweep, "values", "epsilon", "epsilon_without_weights")
+    _numbers(who, trade_off, "alpha", "beta")
+    place = as_path(who, "path", path)
+    require_writable_file(who, place)
+    figure = require_plots(who)(figsize=(3.4 * (len(sweeps) + 1), 3.2))
+    axes = figure.subplots(1, len(sweeps) + 1, squeeze=False)[0]
     for axis, sweep in zip(axes, sweeps, strict=False):
         axis.loglog(sweep["values"], sweep["epsilon"], color="#3b6ea5", label="weights' law")
         axis.loglog(
             sweep["values"], sweep["epsilon_without_weights"], "--", color="#b5402a", label="weights at their bound"
         )
-        axis.set_xlabel(AXES.get(sweep["parameter"], sweep["parameter"]))
-    axes[0].set_ylabel(f"epsilon at delta = {result['delta']:g}")
-    axes[0].legend(frameon=False, fontsize=8)
-    _draw_trade_off(axes[-1], result["trade_off"])
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-    return Path(path)
+        axis.set_xlabel(AXES.get(str(sweep.get("parameter")), ""))
+    axes[0].set_ylabel(f"epsilon at delta = {delta!r}")
+    if sweeps:
+        axes[0].legend(frameon=False, fontsize=8)
+    _draw_trade_off(axes[-1], trade_off)
+    return _save(who, figure, place)
 
 
 def _draw_trade_off(axis: Any, points: Mapping[str, Any]) -> None:

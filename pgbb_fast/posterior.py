@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import importlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,71 +14,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
-from pgbb_fast.errors import DomainError, MissingExtraError
-from pgbb_fast.privacy import PrivacyReport, Report, outward
+from pgbb_fast.errors import DomainError, MissingExtraError, PgbbError, PrivacyError
+from pgbb_fast.files import read_pair, write_pair
+from pgbb_fast.points import Domain
+from pgbb_fast.privacy import PrivacyReport, Report, guarantee
 from pgbb_fast.rules import rearranged, sup_t_band
+from pgbb_fast.summary import Row, Summary
 
 __all__ = ["AffineMap", "Posterior", "Row", "Summary"]
 
 Array = NDArray[np.float64]
-FORMAT = 2
 DEFAULT_DRAWS = 2000
+MOST_NUMBERS = 2**30  # in one set of draws
+RULE_NAMES = ("level", "c")
+Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class AffineMap:
-    """theta (natural units) = matrix @ theta (unit box) + offset; (d, d) and (d,)."""
+    """theta (natural units) = matrix @ theta (unit box) + offset; (d, d) and (d,).  ``domain``: the features that a
+    linear model's units are of, if it is one."""
 
     matrix: Array
     offset: Array
+    domain: Domain | None = None
 
     def __call__(self, theta: Array) -> Array:
         return np.asarray(theta @ self.matrix.T + self.offset)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a summary; ``rule`` is the quantile level, or None.  ``sampling_sd`` and ``privacy_sd`` split the
-    standard deviation, where the posterior knows the split."""
-
-    rule: float | None
-    name: str
-    mean: float
-    sd: float
-    low: float
-    high: float
-    sampling_sd: float | None = None
-    privacy_sd: float | None = None
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Posterior means, standard deviations and equal-tailed intervals; prints as a table, then any advice."""
-
-    level: float
-    rows: tuple[Row, ...]
-    advice: tuple[str, ...] = field(default=())
-    rule_name: str = "level"
-
-    def table(self) -> list[str]:
-        """A heading and one line for each row."""
-        width = max(12, *(len(row.name) for row in self.rows))
-        by_rule, split = self.rows[0].rule is not None, self.rows[0].privacy_sd is not None
-        head = f"{self.rule_name:>6} " * by_rule + f"{'':<{width}} {'mean':>11} {'sd':>10} "
-        head += f"{'sampling':>10} {'privacy':>10} " * split + f"{f'{self.level:.0%} interval':>25}"
-        lines = [head]
-        for row in self.rows:
-            line = (f"{row.rule:>6g} " if by_rule else "") + f"{row.name:<{width}} {row.mean:>11.5g} {row.sd:>10.4g} "
-            line += f"{row.sampling_sd:>10.4g} {row.privacy_sd:>10.4g} " if split else ""
-            lines.append(f"{line}[{row.low:>11.5g},{row.high:>11.5g}]")
-        return lines
-
-    def __str__(self) -> str:
-        return "\n".join([*self.table(), *self.advice])
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return {"level": self.level, "rows": [vars(row) for row in self.rows], "advice": list(self.advice)}
 
 
 class Posterior(ABC):
@@ -112,7 +75,7 @@ class Posterior(ABC):
 
     def __repr__(self) -> str:
         rules = f", rules={list(self.rules)}" if self.rules else ""
-        return f"{type(self).__name__}({', '.join(self.names)}{rules}; epsilon={outward(self.privacy.epsilon, 4)})"
+        return f"{type(self).__name__}({', '.join(self.names)}{rules}; epsilon={guarantee(self.privacy, 4)[0]})"
 
     @abstractmethod
     def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:
@@ -121,6 +84,11 @@ class Posterior(ABC):
     @abstractmethod
     def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and JSON-able settings from which :meth:`_restored` makes the posterior again."""
+
+    @classmethod
+    @abstractmethod
+    def _shapes(cls, d: int, rules: int, settings: dict[str, Any]) -> Shapes:
+        """Every array that :meth:`_saved` gives for d coordinates and so many rules, with its shape; -1: any length."""
 
     @classmethod
     @abstractmethod
@@ -142,7 +110,7 @@ class Posterior(ABC):
         ----------
         size : int
             Number of draws m.
-        rules : sequence of float, optional
+        rules : float or sequence of float, optional
             Quantile levels, by default those fitted; any level between the lowest and the highest of them.
         seed : int
             Seed of the (public) randomness; draws of all rules belong together, so differences between rules are
@@ -157,21 +125,37 @@ class Posterior(ABC):
         DomainError
             ``size`` < 1, or a rule outside the range fitted.
         """
-        check.integer("draws", "size", size, 1)
-        unit = self._unit_draws(size, self._chosen(rules), np.random.default_rng(seed))
-        natural = self._to_natural(unit)
+        chosen = self._chosen(rules)
+        size = check.integer("draws", "size", size, 1, MOST_NUMBERS // (len(self.names) * max(1, len(chosen))))
+        rng = np.random.default_rng(check.integer("draws", "seed", seed, 0))
+        try:
+            natural = self._to_natural(self._unit_draws(size, chosen, rng))
+        except MemoryError:
+            raise DomainError(f"draws: {size} draws don't fit into memory; make fewer at a time") from None
         return natural if len(self.rules) > 1 else np.asarray(natural[:, 0])
 
-    def _chosen(self, rules: Sequence[float] | None) -> tuple[float, ...]:
+    def _chosen(self, rules: Any) -> tuple[float, ...]:
+        """``rules`` as numbers: those fitted by default, else one or several between them."""
         if rules is None:
             return self.rules
         if not self.rules:
             raise DomainError("draws: this posterior has a single rule without an index; leave rules out")
         low, high = min(self.rules), max(self.rules)
-        chosen = tuple(check.real("draws", "rules", rule) for rule in rules)
+        try:
+            array = np.asarray(rules)
+        except Exception:  # what another library's array, or a ragged list, raises
+            array = np.empty(0)
+        numbers = array.dtype.kind in "iuf" and array.ndim <= 1
+        chosen = tuple(map(float, np.atleast_1d(array))) if numbers else ()
         if not chosen or any(not low <= rule <= high for rule in chosen):
-            raise DomainError(f"draws: rules must be one or more levels in [{low:g}, {high:g}], got {list(chosen)}")
+            raise DomainError(f"draws: rules must be one or more numbers in [{low:g}, {high:g}]")
         return chosen
+
+    def _several(self, who: str, options: dict[str, Any]) -> Array:
+        """At least two draws, for what needs their spread."""
+        if "size" in options:
+            check.integer(who, "size", options["size"], 2)
+        return self.draws(**options)
 
     def mean(self, **options: Any) -> Array:
         """Posterior mean, (d,) or (L, d); ``options`` go to :meth:`draws`."""
@@ -179,7 +163,7 @@ class Posterior(ABC):
 
     def sd(self, **options: Any) -> Array:
         """Posterior standard deviation, (d,) or (L, d)."""
-        return np.asarray(self.draws(**options).std(axis=0, ddof=1))
+        return np.asarray(self._several("sd", options).std(axis=0, ddof=1))
 
     def interval(self, level: float = 0.95, **options: Any) -> Array:
         """Equal-tailed intervals of the stated ``level``: (d, 2) or (L, d, 2), low then high."""
@@ -189,7 +173,7 @@ class Posterior(ABC):
     def summary(self, level: float = 0.95, **options: Any) -> Summary:
         """Mean, standard deviation (with its parts where known) and interval of every coordinate, by rule."""
         tail = (1.0 - check.between("summary", "level", level, 0.0, 1.0)) / 2.0
-        draws = self.draws(**options)
+        draws = self._several("summary", options)
         draws = draws[:, None, :] if draws.ndim == 2 else draws
         chosen = options.get("rules")
         rules: Sequence[float | None] = self._chosen(chosen) or (None,)
@@ -203,9 +187,9 @@ class Posterior(ABC):
                 rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split))
         return Summary(level, tuple(rows), self.advice(), self.rule_name)
 
-    def _by_rule(self, rules: Sequence[float] | None, **options: Any) -> Array:
-        """Draws with an axis for the rules even where there is one, (m, L, d)."""
-        draws = self.draws(rules=rules, **options)
+    def _by_rule(self, who: str, rules: Sequence[float] | None, options: dict[str, Any]) -> Array:
+        """Two draws or more, with an axis for the rules even where there is one, (m, L, d)."""
+        draws = self._several(who, {"rules": rules, **options})
         return draws if draws.ndim == 3 else draws[:, None, :]
 
     def band(
@@ -215,7 +199,8 @@ class Posterior(ABC):
 
         ``over`` is "rules" or "all"; ``options`` go to :meth:`draws`.  See :func:`pgbb_fast.rules.sup_t_band`.
         """
-        return sup_t_band(self._by_rule(rules, **options), level, over=over)
+        check.between("band", "level", level, 0.0, 1.0)
+        return sup_t_band(self._by_rule("band", rules, options), level, over=over)
 
     def curves(
         self, X: Any, *, rules: Sequence[float] | None = None, rearrange: bool | None = None, **options: Any
@@ -224,95 +209,155 @@ class Posterior(ABC):
 
         Parameters
         ----------
-        X : (k, p) array
-            Points of your choosing (not records), one column for each coefficient but the intercept and the scale.
+        X : data frame or mapping with the features' columns, (k, p) or (k, q) array
+            Points of your choosing (not records), inside the public bounds.  A frame's columns are taken by name and
+            powers made of them; an array has a column for each slope, or for each feature.  See
+            :meth:`pgbb_fast.points.Domain.terms`.
         rules : sequence of float, optional
         rearrange : bool, optional
             Sort each draw's curves along the levels so that they don't cross; by default where the rules are levels.
             See :func:`pgbb_fast.rules.rearranged`.
+
+        Raises
+        ------
+        DomainError
+            This posterior is of no linear model; a feature's column is missing; points that aren't finite numbers, or
+            lie outside the public bounds, where nothing was fitted.
         """
-        first, end = int(self.names[0] == "intercept"), len(self.names) - int(self.names[-1] == "scale")
-        points = np.asarray(X, dtype=np.float64)
-        if points.ndim != 2 or points.shape[1] != end - first or not np.isfinite(points).all():
-            raise DomainError(f"curves: X must be finite, (k, {end - first}): one column for each slope")
-        draws = self._by_rule(rules, **options)
-        curves = np.einsum("mlp,kp->mlk", draws[:, :, first:end], points)
-        if first:
+        domain = self._to_natural.domain
+        if domain is None:
+            raise DomainError("curves: this posterior is of no linear model")
+        if rearrange is not None:
+            rearrange = check.flag("curves", "rearrange", rearrange)
+        points = domain.terms("curves", X, self.names[domain.slopes])
+        draws = self._by_rule("curves", rules, options)
+        curves = np.einsum("mlp,kp->mlk", draws[:, :, domain.slopes], points)
+        if domain.intercept:
             curves = curves + draws[:, :, :1]
         sort = self.rule_name == "level" if rearrange is None else rearrange
         return rearranged(curves, np.asarray(self._chosen(rules))) if sort and curves.shape[1] > 1 else curves
 
     def to_arviz(self, **options: Any) -> Any:
-        """The draws as an ``arviz.InferenceData`` with one variable, ``theta`` (needs the extra ``arviz``)."""
-        try:
-            import arviz
-        except ImportError as error:
-            raise MissingExtraError("to_arviz: install the extra, pip install 'pgbb-fast[arviz]'") from error
+        """The draws as ArviZ holds them, with one variable, ``theta``: an ``InferenceData``, or from ArviZ 1 on a
+        ``DataTree`` (needs the extra ``arviz``)."""
+        from_dict = _arviz()
         coords: dict[str, Any] = {"coefficient": list(self.names)}
         dims = ["coefficient"]
         if len(self.rules) > 1:
             coords["rule"] = list(self._chosen(options.get("rules")))
             dims = ["rule", "coefficient"]
-        return arviz.from_dict(posterior={"theta": self.draws(**options)[None]}, coords=coords, dims={"theta": dims})
+        groups = {"posterior": {"theta": self.draws(**options)[None]}}
+        named = {"coords": coords, "dims": {"theta": dims}}
+        if "posterior" in inspect.signature(from_dict).parameters:  # before ArviZ 1 groups are arguments
+            return from_dict(**groups, **named)
+        return from_dict(groups, **named)
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``posterior.safetensors`` and ``posterior.json`` into ``folder`` (made if need be).
+        """Write ``posterior.json`` and its file of arrays into ``folder`` (made if need be), both or neither.
 
-        Both hold released values and public settings only: no records, no random key.
+        They hold released values and public settings only: no records, no random key.  A posterior saved there before
+        is replaced.  See :mod:`pgbb_fast.files` for the files and what their checksums tell.
+
+        Raises
+        ------
+        DomainError
+            ``folder`` is a file, or can't be written to; what it held is as it was.
         """
-        from safetensors.numpy import save_file
-
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
         arrays, settings = self._saved()
-        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, str(path / "posterior.safetensors"))
+        domain = self._to_natural.domain
         description = {
-            "format": FORMAT,
             "kind": self.kind,
             "names": list(self.names),
             "rules": list(self.rules),
             "rule_name": self.rule_name,
             "to_natural": {"matrix": self._to_natural.matrix.tolist(), "offset": self._to_natural.offset.tolist()},
+            "domain": None if domain is None else domain.to_dict(),
             "privacy": self.privacy.to_dict(),
             "settings": settings,
         }
-        (path / "posterior.json").write_text(json.dumps(description, indent=1) + "\n")
-        return path
+        return write_pair("save", folder, description, arrays)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Posterior:
-        """Inverse of :meth:`save`; reads JSON and safetensors, executes nothing."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+    def load(cls, folder: str | Path, *, recompute: bool = False) -> Posterior:
+        """Inverse of :meth:`save`; reads JSON and safetensors, executes nothing.
 
-        path = Path(folder)
+        Checksums, shapes and whether all is finite are checked.  The privacy report is taken as it is written there,
+        unless ``recompute``: then this version's accountant must find no more epsilon for the mechanisms that the
+        report names (seconds, or longer for mechanisms that are hard to account).
+
+        Raises
+        ------
+        DomainError
+            Something is missing, damaged, changed, of another format, or fits nothing that :meth:`save` writes.
+        PrivacyError
+            With ``recompute``: the report states less than its mechanisms spend.
+        """
+        recompute = check.flag("load", "recompute", recompute)
+        saved, arrays = read_pair("load", folder)
         try:
-            saved = json.loads((path / "posterior.json").read_text())
-            if saved["format"] != FORMAT:
-                raise DomainError(f"load: {path} has format {saved['format']!r}, this version reads {FORMAT}")
-            common = {
-                "rules": saved["rules"],
-                "names": saved["names"],
-                "to_natural": AffineMap(*(np.asarray(saved["to_natural"][key]) for key in ("matrix", "offset"))),
-                "privacy": _kind(saved["kind"])._report.from_dict(saved["privacy"]),
-            }
-            arrays = load_file(str(path / "posterior.safetensors"))
-            posterior = _kind(saved["kind"])._restored(arrays, saved["settings"], common)
-            posterior.rule_name = str(saved.get("rule_name", "level"))
-            return posterior
-        except FileNotFoundError as error:
-            missing = Path(error.filename).name if error.filename else "posterior.safetensors"
-            raise DomainError(f"load: {path} is no saved posterior, {missing} is missing") from None
-        except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
-            if isinstance(error, DomainError):
-                raise
-            raise DomainError(f"load: {path} is damaged or of another format") from error
+            posterior = _restored(saved, arrays)
+        except Exception as error:  # whatever it holds, it is no posterior
+            why = f": {error}" if isinstance(error, PgbbError) else ""
+            raise DomainError(f"load: {folder} holds no posterior that this version can have saved{why}") from None
+        if recompute and not posterior.privacy.epsilon >= posterior.privacy.recomputed() * (1.0 - 1e-9):
+            raise PrivacyError(f"load: {folder} states an epsilon below what its mechanisms spend; don't rely on it")
+        return posterior
+
+
+def _restored(saved: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Posterior:
+    """The posterior that a description and arrays make; any exception if they make none."""
+    kind, names, rules = _kind(saved["kind"]), saved["names"], saved["rules"]
+    if not isinstance(names, list) or not isinstance(rules, list):
+        raise DomainError("names and rules must be lists")
+    d = len(names)
+    if not d or not all(isinstance(name, str) for name in names) or len(set(names)) != d:
+        raise DomainError("names must be different texts")
+    rule_name = check.one_of("rules", "rule_name", saved["rule_name"], RULE_NAMES)
+    top = 1.0 if rule_name == "level" else np.inf
+    if len({check.between("rules", "rules", rule, 0.0, top) for rule in rules}) != len(rules):
+        raise DomainError("rules must be different")
+    matrix, offset = (np.array(saved["to_natural"][key], dtype=np.float64) for key in ("matrix", "offset"))
+    domain = None if saved["domain"] is None else Domain.from_dict(saved["domain"])
+    if matrix.shape != (d, d) or offset.shape != (d,) or not (np.isfinite(matrix).all() and np.isfinite(offset).all()):
+        raise DomainError("units and names don't fit together")
+    if domain is not None and domain.slopes.stop not in (d, d - 1):
+        raise DomainError("domain and names don't fit together")
+    shapes = kind._shapes(d, max(1, len(rules)), saved["settings"])
+    if set(arrays) != set(shapes):
+        raise DomainError("the arrays are not those of its kind")
+    for name, shape in shapes.items():
+        found = arrays[name].shape
+        if len(found) != len(shape) or any(n != m and (m != -1 or n < 1) for n, m in zip(found, shape, strict=True)):
+            raise DomainError(f"the array {name!r} has shape {found}")
+    common = {
+        "rules": rules,
+        "names": names,
+        "to_natural": AffineMap(matrix, offset, domain),
+        "privacy": kind._report.from_dict(saved["privacy"]),
+    }
+    posterior = kind._restored(arrays, saved["settings"], common)
+    posterior.rule_name = rule_name
+    if posterior.names != tuple(names) or posterior.rules != tuple(rules):
+        raise DomainError("names and rules are not those of its kind")
+    with np.errstate(all="ignore"):
+        sound = np.isfinite(posterior.draws(20)).all()
+    if not sound:
+        raise DomainError("its draws are not finite")
+    return posterior
+
+
+def _arviz() -> Any:
+    """``from_dict`` of ArviZ, or of the part of ArviZ 1 that has it."""
+    for name in ("arviz", "arviz_base"):
+        try:
+            return importlib.import_module(name).from_dict
+        except (ImportError, AttributeError):
+            continue
+    raise MissingExtraError("to_arviz: install the extra, pip install 'pgbb-fast[arviz]'")
 
 
 def _kind(name: str) -> type[Posterior]:
     """The class of a saved posterior; imports the generator's (and torch) only when it is one."""
-    import importlib
-
     home = {
         "noise-aware": "noise_aware_posterior",
         "generator": "generator_posterior",

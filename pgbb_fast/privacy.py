@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
+from pgbb_fast import validation as check
 from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
 from pgbb_fast.kernels.scalar.normal import MOST_SIGMA
@@ -18,8 +20,11 @@ __all__ = [
     "PrivacyReport",
     "Report",
     "calibrate",
+    "guarantee",
     "outward",
+    "require_accounted",
     "require_clip",
+    "require_guarantee",
     "require_noise",
     "sampling_threshold",
     "spent",
@@ -40,6 +45,34 @@ def outward(value: float, digits: int = 6, *, down: bool = False) -> str:
     """``value`` in ``digits`` significant digits, rounded up (or ``down``), so that a printed bound is still one."""
     context = Context(prec=digits, rounding=ROUND_FLOOR if down else ROUND_CEILING)
     return f"{float(context.create_decimal(Decimal(value))):.{digits}g}"
+
+
+def guarantee(report: Report, digits: int = 6) -> tuple[str, str]:
+    """Epsilon and delta of a report as they are printed: an upper bound of what was spent, never above what was asked.
+
+    Epsilon is rounded up, unless that exceeds the budget (``report.budget``), which is then printed as it was given.
+    delta is a number that was given, so it is printed as it is, in the fewest digits that make the same float.
+    """
+    rounded = outward(report.epsilon, digits) if math.isfinite(report.epsilon) else repr(report.epsilon)
+    asked = report.budget
+    return (rounded if asked is None or float(rounded) <= asked else repr(float(asked))), repr(float(report.delta))
+
+
+def require_guarantee(values: Mapping[str, Any]) -> None:
+    """Refuse a saved report whose epsilon, delta, budget or adjacency no report of this package can have."""
+    who = "privacy"
+    spent = check.positive(who, "epsilon", values["epsilon"])
+    check.between(who, "delta", values["delta"], 0.0, 1.0)
+    check.one_of(who, "adjacency", values["adjacency"], (ADJACENCY,))
+    budget = values.get("budget")
+    if budget is not None and not spent <= check.positive(who, "budget", budget):
+        raise DomainError("privacy: epsilon is above the budget")
+
+
+def require_accounted(mechanism: Any) -> None:
+    """Refuse a saved mechanism without noise, or accounted under another adjacency."""
+    check.positive("privacy", "noise_multiplier", mechanism.noise_multiplier)
+    check.one_of("privacy", "adjacency", getattr(mechanism, "adjacency", ADJACENCY), (ADJACENCY,))
 
 
 def sampling_threshold(who: str, rate: float) -> int:
@@ -89,8 +122,15 @@ class Report(Protocol):
         """The delta of the guarantee."""
 
     @property
+    def budget(self) -> float | None:
+        """The epsilon that was asked for; None where none was."""
+
+    @property
     def adjacency(self) -> str:
         """Which data sets are neighbours."""
+
+    def recomputed(self) -> float:
+        """Epsilon at ``delta`` of the mechanisms named, by this version's accountant."""
 
     def statement(self) -> str:
         """The guarantee, or that there is none, in a sentence."""
@@ -113,6 +153,8 @@ class PrivacyReport:
         The releases of second moments (of the scores, of the features), if the budget had a share for them.
     adjacency : str
         "replace-one": two data sets of the same, public size that differ in the value of one record.
+    budget : float, optional
+        The epsilon that was asked for.
     """
 
     epsilon: float
@@ -120,12 +162,18 @@ class PrivacyReport:
     mechanism: BlockedGaussian
     moment: SubsampledGaussian | None = None
     adjacency: str = ADJACENCY
+    budget: float | None = None
+
+    def recomputed(self) -> float:
+        """Epsilon at ``delta`` of the mechanisms named, by this version's accountant."""
+        return spent(self.mechanism, self.moment, self.delta)
 
     def statement(self) -> str:
         """The guarantee in a sentence, for a publication."""
         m = self.mechanism
+        epsilon, delta = guarantee(self)
         return (
-            f"({outward(self.epsilon)}, {outward(self.delta)})-differential privacy under {self.adjacency} adjacency "
+            f"({epsilon}, {delta})-differential privacy under {self.adjacency} adjacency "
             f"(n = {m.n} public): {m.steps} steps of {m.draws_per_step} noisy clipped gradient(s), Poisson sampling "
             f"rate {m.sampling_rate:.6g}, {m.n_blocks} blocks, noise multiplier {m.noise_multiplier:.6g}"
             + (
@@ -142,11 +190,14 @@ class PrivacyReport:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PrivacyReport:
         """Inverse of :meth:`to_dict`."""
+        require_guarantee(values)
         moment = values.get("moment")
         parts = {
             "mechanism": BlockedGaussian(**values["mechanism"]),
             "moment": None if moment is None else SubsampledGaussian(**moment),
         }
+        for part in filter(None, parts.values()):
+            require_accounted(part)
         return cls(**{**values, **parts})
 
 
@@ -198,7 +249,9 @@ def calibrate(
         calibrated = replace(mechanism, noise_multiplier=float(found[0]))
         moment = None if plain is None else replace(plain, noise_multiplier=float(found[1]))
         total = spent(calibrated, moment, budget_delta)
-        return PrivacyReport(total, budget_delta, calibrated, moment) if total <= budget_epsilon else None
+        if not total <= budget_epsilon:
+            return None
+        return PrivacyReport(total, budget_delta, calibrated, moment, budget=budget_epsilon)
 
     question = [asdict(mechanism), budget_epsilon, budget_delta, moment_share, moments]
     report = remembered("calibrate", question, search, within_budget)

@@ -63,12 +63,12 @@ def _because(why: str) -> str:
 def real(who: str, name: str, value: object) -> float:
     """``value`` as a finite float; refuses bool, complex, strings, nan and infinities."""
     value = scalar(value)
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         raise DomainError(f"{who}: {name} must be a real number, got {shown(value)}")
     try:
         number = float(value)
-    except OverflowError:
-        number = math.inf
+    except Exception:  # a whole number beyond double precision, or what only claims to be a number
+        number = math.nan
     if not math.isfinite(number):
         raise DomainError(f"{who}: {name} must be finite, got {shown(value)}")
     return number
@@ -111,9 +111,16 @@ def integer(who: str, name: str, value: object, low: int, high: int | None = Non
 
 def one_of(who: str, name: str, value: T, choices: Collection[T]) -> T:
     """``value`` if it is one of ``choices``."""
-    if not isinstance(value, str | int | float | None) or value not in choices:
+    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
         raise DomainError(f"{who}: {name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
     return value
+
+
+def flag(who: str, name: str, value: object) -> bool:
+    """``value`` as a bool; refuses all but True and False (0 and 1 count as them)."""
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, Integral) and value in (0, 1)):
+        return bool(value)
+    raise DomainError(f"{who}: {name} must be True or False, got {shown(value)}")
 
 
 def ordered_pair(who: str, name: str, value: object) -> tuple[float, float]:

@@ -61,7 +61,7 @@ def test_fit_prints_a_table_and_saves_and_draw_reads_it(parquet, tmp_path, capsy
 
 @pytest.mark.parametrize("loss", ["huber", "mean"])
 def test_fit_other_losses_as_json(parquet, capsys, loss):
-    options = FIT if loss == "huber" else FIT[2:]
+    options = FIT if loss == "huber" else ["--bounds", "a=0:10,b=0:5", *FIT[2:4], *FIT[6:]]
     code, out, _ = run("fit", parquet, *options, *QUICK, "--loss", loss, "--json", capsys=capsys)
     result = json.loads(out)
     assert code == 0
@@ -100,6 +100,16 @@ def test_the_progress_bar_shows_public_numbers_only(parquet, capsys):
         (["--features", "a,b^2"], "lower powers"),
         (["--loss", "mean", "--features", "a,a^2"], "no powers"),
         (["--no-such-option"], "no-such-option"),
+        (["--loss", "mean"], "no --target"),
+        (["--loss", "huber", "--tau", ".5"], "--tau belongs to --loss quantile"),
+        (["--bounds", "a=0:10,b=0:5,y=-5:10,c=0:1"], "names c"),
+        (["--target", "a", "--bounds", "a=0:10,b=0:5"], "can't be a feature too"),
+        (["--level", "1"], "level"),
+        (["--level", "nan"], "level"),
+        (["--out", "/proc/pgbb"], "can't be written to"),
+        (["--tau", ""], "tau"),
+        (["--features", ","], "names no column"),
+        (["--target", ""], "needs --target"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_two(parquet, capsys, change, word):

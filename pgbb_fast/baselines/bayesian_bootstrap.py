@@ -15,9 +15,10 @@ from pgbb_fast.baselines.report import NoGuarantee
 from pgbb_fast.baselines.solvers import LOSSES, Parts, minimise, ridge
 from pgbb_fast.blocks import MIN_BLOCKS, dirichlet, gamma_star, partition
 from pgbb_fast.errors import DataError, DomainError, NotFittedError
-from pgbb_fast.estimators.design import INTERCEPT, SCALE
+from pgbb_fast.estimators.design import INTERCEPT, SCALE, different_names
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
 from pgbb_fast.kernels.arguments import as_double
+from pgbb_fast.points import Domain
 from pgbb_fast.posterior import AffineMap
 
 __all__ = ["NonPrivateBayesianBootstrap"]
@@ -143,8 +144,10 @@ class NonPrivateBayesianBootstrap:
         d = sample.shape[1]
         names = feature_names(self._who, X, self.feature_names, d - self._extra)
         if self.loss not in LOCATIONS:
-            names = (INTERCEPT,) * self.fit_intercept + names + (SCALE,) * (self.loss == "huber")
-        identity = AffineMap(np.eye(d), np.zeros(d))
+            names = different_names((INTERCEPT,) * self.fit_intercept + names + (SCALE,) * (self.loss == "huber"))
+        slopes = (1,) * (d - self._extra)
+        domain = None if self.loss in LOCATIONS else Domain(slopes, self.fit_intercept)
+        identity = AffineMap(np.eye(d), np.zeros(d), domain)
         self._posterior = SampledPosterior(
             sample[:, None, :], rules=(), to_natural=identity, names=names, privacy=NoGuarantee(n)
         )

@@ -102,6 +102,7 @@ class NoisyNewton(ModelBaseline):
             mechanism,
             "noisy gradients, Hessians and score moments (Newton)",
             self._shares,
+            budget=self.model.epsilon,
         )
 
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -59,7 +59,7 @@ class _NoisyGibbs(Fitted):
         plain = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
         mechanism, spent = calibrated(plain, budget_epsilon=self.epsilon, budget_delta=self.delta)
         require_noise(self._who, n, mechanism.noise_multiplier or 0.0)
-        return GaussianReport(spent, self.delta, n, mechanism, self._what)
+        return GaussianReport(spent, self.delta, n, mechanism, self._what, budget=self.epsilon)
 
     def _normal_chain(self, moment: Array, noise: float, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Kept means (m, k) and covariances (m, k, k), the second half of the chain, thinned."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.baselines.report import EitherReport, GaussianReport
 from pgbb_fast.errors import DomainError, NotFittedError
-from pgbb_fast.posterior import AffineMap, Posterior
+from pgbb_fast.posterior import AffineMap, Posterior, Shapes
 from pgbb_fast.privacy import Report
 
 __all__ = ["Fitted", "SampledPosterior"]
@@ -55,6 +55,10 @@ class SampledPosterior(Posterior):
 
     def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {"sample": self._sample}, {}
+
+    @classmethod
+    def _shapes(cls, d: int, rules: int, settings: dict[str, Any]) -> Shapes:
+        return {"sample": (-1, rules, d)}
 
     @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:

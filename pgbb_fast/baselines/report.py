@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.privacy import ADJACENCY, Report, outward
+from pgbb_fast.privacy import ADJACENCY, Report, guarantee, require_accounted, require_guarantee
 
 __all__ = ["EitherReport", "GaussianReport", "NoGuarantee", "calibrated", "share_multiplier"]
 
@@ -36,6 +37,8 @@ class GaussianReport:
         Shares of mu^2, adding up to at most 1.
     adjacency : str
         "replace-one".
+    budget : float, optional
+        The epsilon that was asked for.
     """
 
     epsilon: float
@@ -45,12 +48,18 @@ class GaussianReport:
     what: str
     shares: tuple[float, ...] = (1.0,)
     adjacency: str = ADJACENCY
+    budget: float | None = None
+
+    def recomputed(self) -> float:
+        """Epsilon at ``delta`` of the mechanism named, by this version's accountant."""
+        return epsilon(self.mechanism, delta=self.delta)
 
     def statement(self) -> str:
         """The guarantee in a sentence, for a publication."""
         m = self.mechanism
+        epsilon, delta = guarantee(self)
         return (
-            f"({outward(self.epsilon)}, {outward(self.delta)})-differential privacy under {self.adjacency} adjacency "
+            f"({epsilon}, {delta})-differential privacy under {self.adjacency} adjacency "
             f"(n = {self.n} public): {self.what}; {m.steps} step(s), Poisson sampling rate {m.sampling_rate:.6g}, "
             f"noise multiplier {m.noise_multiplier:.6g}."
         )
@@ -77,9 +86,18 @@ class NoGuarantee:
         return 1.0
 
     @property
+    def budget(self) -> None:
+        """None was asked for."""
+        return None
+
+    @property
     def adjacency(self) -> str:
         """None: no guarantee."""
         return "none"
+
+    def recomputed(self) -> float:
+        """Infinite: no guarantee."""
+        return math.inf
 
     def statement(self) -> str:
         """That there is no guarantee."""
@@ -97,8 +115,14 @@ class EitherReport:
     def from_dict(values: dict[str, Any]) -> Report:
         """Inverse of ``to_dict``."""
         if values.get("guarantee") == "none":
-            return NoGuarantee(values["n"])
-        parts = {"mechanism": SubsampledGaussian(**values["mechanism"]), "shares": tuple(values["shares"])}
+            return NoGuarantee(check.integer("privacy", "n", values["n"], 1))
+        require_guarantee(values)
+        check.integer("privacy", "n", values["n"], 1)
+        mechanism, shares = SubsampledGaussian(**values["mechanism"]), tuple(values["shares"])
+        require_accounted(mechanism)
+        if not all(check.positive("privacy", "shares", share) for share in shares) or math.fsum(shares) > 1.0 + 1e-13:
+            raise DomainError("privacy: shares must be positive and add up to at most 1")
+        parts = {"mechanism": mechanism, "shares": shares, "what": str(values["what"])}
         return GaussianReport(**{**values, **parts})
 
 

@@ -86,7 +86,8 @@ class DPSGLD(ModelBaseline):
             budget_epsilon=self.model.epsilon,
             budget_delta=self.model.delta,
         )
-        return GaussianReport(spent, self.model.delta, n, mechanism, "noisy clipped minibatch gradients (SGLD)")
+        what = "noisy clipped minibatch gradients (SGLD)"
+        return GaussianReport(spent, self.model.delta, n, mechanism, what, budget=self.model.epsilon)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Spend the budget on the records and keep the second half of the chain; errors as for the estimator's."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
+from pgbb_fast import validation as check
 from pgbb_fast.accountant import (
     Ledger,
     ResampledGaussian,
@@ -19,7 +20,7 @@ from pgbb_fast.accountant import (
 from pgbb_fast.accountant.asymptotic import asymptotic_mu, gaussian_delta
 from pgbb_fast.accountant.roots import bracket_root
 from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.privacy import ADJACENCY, PLAIN, outward
+from pgbb_fast.privacy import ADJACENCY, PLAIN, guarantee, require_accounted, require_guarantee
 from pgbb_fast.remembered import remembered
 
 __all__ = [
@@ -55,6 +56,8 @@ class BootstrapReport:
         sensitivity (replace-one), so it is 2 / noise_multiplier Gaussian differentially private, exactly.
     asymptotic_mu : float, optional
         Set for the central-limit claim alone: the mu of the whole that it claims.
+    budget : float, optional
+        The epsilon that was asked for.
     """
 
     epsilon: float
@@ -63,6 +66,14 @@ class BootstrapReport:
     estimate: SubsampledGaussian | None = None
     asymptotic_mu: float | None = None
     adjacency: str = ADJACENCY
+    budget: float | None = None
+
+    def recomputed(self) -> float:
+        """Epsilon at ``delta`` of the mechanisms named, by this version's accountant; for an asymptotic claim, what the
+        central limit claims."""
+        if self.asymptotic_mu is not None:
+            return gaussian_epsilon(self.asymptotic_mu, self.delta)
+        return spent(self.mechanism, self.estimate, self.delta)
 
     @property
     def replicate_multiplier(self) -> float:
@@ -90,8 +101,9 @@ class BootstrapReport:
                 f"Claimed in the limit of many replicates, not a bound: {self.asymptotic_mu:.6g}-Gaussian differential "
                 f"privacy under {self.adjacency} adjacency (n = {m.n} public): {what}."
             )
+        epsilon, delta = guarantee(self)
         return (
-            f"({outward(self.epsilon)}, {outward(self.delta)})-differential privacy under {self.adjacency} adjacency "
+            f"({epsilon}, {delta})-differential privacy under {self.adjacency} adjacency "
             f"(n = {m.n} public): {what}."
         )
 
@@ -102,11 +114,16 @@ class BootstrapReport:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> BootstrapReport:
         """Inverse of :meth:`to_dict`."""
-        estimate = values.get("estimate")
+        require_guarantee(values)
+        estimate, mu = values.get("estimate"), values.get("asymptotic_mu")
+        if mu is not None:
+            check.positive("privacy", "asymptotic_mu", mu)
         parts = {
             "mechanism": ResampledGaussian(**values["mechanism"]),
             "estimate": None if estimate is None else SubsampledGaussian(**estimate),
         }
+        for part in filter(None, parts.values()):
+            require_accounted(part)
         return cls(**{**values, **parts})
 
 
@@ -152,7 +169,9 @@ def calibrate(
         calibrated = replace(mechanism, noise_multiplier=float(found[0]))
         estimate = replace(PLAIN, noise_multiplier=float(found[1])) if estimate_share > 0.0 else None
         total = spent(calibrated, estimate, budget_delta)
-        return BootstrapReport(total, budget_delta, calibrated, estimate) if total <= budget_epsilon else None
+        if not total <= budget_epsilon:
+            return None
+        return BootstrapReport(total, budget_delta, calibrated, estimate, budget=budget_epsilon)
 
     question = [asdict(mechanism), budget_epsilon, budget_delta, estimate_share]
     report = remembered("bootstrap.calibrate", question, search, within_budget)

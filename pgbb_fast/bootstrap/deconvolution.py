@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from pgbb_fast import validation as check
 from pgbb_fast.bootstrap.accounting import BootstrapReport
-from pgbb_fast.posterior import AffineMap, Posterior
+from pgbb_fast.errors import DomainError
+from pgbb_fast.posterior import AffineMap, Posterior, Shapes
 
 __all__ = ["DeconvolvedPosterior", "deconvolve", "natural_spline"]
 
@@ -128,5 +130,12 @@ class DeconvolvedPosterior(Posterior):
         return {"replicates": self._replicates}, {"noise_sd": self._noise_sd}
 
     @classmethod
+    def _shapes(cls, d: int, rules: int, settings: dict[str, Any]) -> Shapes:
+        return {"replicates": (-1, d)}
+
+    @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
+        if len(arrays["replicates"]) != common["privacy"].mechanism.replicates:
+            raise DomainError("replicates are not those of the privacy report")
+        check.positive("deconvolved posterior", "noise_sd", settings["noise_sd"])
         return cls(arrays["replicates"], noise_sd=settings["noise_sd"], **common)

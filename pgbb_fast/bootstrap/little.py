@@ -24,8 +24,8 @@ from pgbb_fast.bootstrap.releases import Secret, noise_sd, release_estimate, req
 from pgbb_fast.bootstrap.statistic import Statistic, Task
 from pgbb_fast.errors import DomainError, NotFittedError
 from pgbb_fast.kernels import reference
-from pgbb_fast.posterior import AffineMap, Posterior
-from pgbb_fast.privacy import ADJACENCY, outward
+from pgbb_fast.posterior import AffineMap, Posterior, Shapes
+from pgbb_fast.privacy import ADJACENCY, guarantee, outward, require_guarantee
 from pgbb_fast.releases import Keys
 
 __all__ = ["BLBQuantiles", "LittlePosterior", "LittleReport", "median_probabilities", "spent"]
@@ -47,6 +47,8 @@ class LittleReport:
         An upper bound of epsilon at ``delta`` for everything together.
     estimate_multiplier : float
         Noise of the estimate over its sensitivity.
+    budget : float, optional
+        The epsilon that was asked for.
     """
 
     epsilon: float
@@ -57,11 +59,17 @@ class LittleReport:
     n: int
     subsets: int
     adjacency: str = ADJACENCY
+    budget: float | None = None
+
+    def recomputed(self) -> float:
+        """Epsilon at ``delta`` of the mechanisms named, by this version's accountant."""
+        return spent(concentrated(self.medians, self.median_epsilon, self.estimate_multiplier), self.delta)
 
     def statement(self) -> str:
         """The guarantee in a sentence, for a publication."""
+        epsilon, delta = guarantee(self)
         return (
-            f"({outward(self.epsilon)}, {outward(self.delta)})-differential privacy under {self.adjacency} adjacency "
+            f"({epsilon}, {delta})-differential privacy under {self.adjacency} adjacency "
             f"(n = {self.n} public): one noisy estimate, noise multiplier {self.estimate_multiplier:.6g}, and "
             f"{self.medians} medians over {self.subsets} subsets by the exponential mechanism, each "
             f"{outward(self.median_epsilon)}-differentially private."
@@ -74,6 +82,11 @@ class LittleReport:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> LittleReport:
         """Inverse of :meth:`to_dict`."""
+        require_guarantee(values)
+        for name in ("median_epsilon", "estimate_multiplier"):
+            check.positive("privacy", name, values[name])
+        for name, least in (("medians", 2), ("n", 1), ("subsets", 3)):
+            check.integer("privacy", name, values[name], least)
         return cls(**values)
 
 
@@ -102,7 +115,7 @@ def calibrate(n: int, subsets: int, medians: int, *, epsilon: float, delta: floa
     each = math.sqrt(8.0 * rho * (1.0 - share) / medians) * (1.0 - 1e-12)
     multiplier = math.sqrt(0.5 / (rho * share)) * (1.0 + 1e-12)
     total = spent(concentrated(medians, each, multiplier), delta)
-    return LittleReport(total, delta, medians, each, multiplier, n, subsets)
+    return LittleReport(total, delta, medians, each, multiplier, n, subsets, budget=epsilon)
 
 
 def median_probabilities(values: Array, edges: Array, epsilon: float) -> Array:
@@ -160,10 +173,16 @@ class LittlePosterior(Posterior):
         return np.asarray(self._sides / ndtri((1.0 + self.level) / 2.0))
 
     def interval(self, level: float = 0.95, **options: Any) -> Array:
-        """The released interval at its own level; at others, scaled as a normal law's; (d, 2)."""
+        """The released interval at its own level; at others, scaled as a normal law's; (d, 2).  In units that mix the
+        coordinates, quantiles of the draws instead."""
         z = float(ndtri((1.0 + check.between("interval", "level", level, 0.0, 1.0)) / 2.0))
+        drawn = super().interval(level, **options) if options else None     # refuses options as the other kinds do
+        matrix = self._to_natural.matrix
+        if not np.array_equal(matrix, np.diag(np.diag(matrix))):
+            return super().interval(level) if drawn is None else drawn
         below, above = z * self._scales
-        return np.stack([self._estimate - below, self._estimate + above], axis=-1)
+        ends = np.stack([self._estimate - below, self._estimate + above], axis=0)
+        return np.asarray(self._to_natural(ends).T)
 
     def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:
         z = rng.standard_normal((size, len(self._estimate)))
@@ -173,7 +192,14 @@ class LittlePosterior(Posterior):
         return {"estimate": self._estimate, "sides": self._sides}, {"level": self.level}
 
     @classmethod
+    def _shapes(cls, d: int, rules: int, settings: dict[str, Any]) -> Shapes:
+        return {"estimate": (d,), "sides": (2, d)}
+
+    @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
+        check.between("little bootstraps", "level", settings["level"], 0.0, 1.0)
+        if common["privacy"].medians != arrays["sides"].size or not (arrays["sides"] >= 0.0).all():
+            raise DomainError("the sides are not the medians of the privacy report")
         return cls(arrays["estimate"], arrays["sides"], level=settings["level"], **common)
 
 

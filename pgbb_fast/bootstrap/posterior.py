@@ -12,7 +12,8 @@ from scipy.special import chdtr, chdtri
 
 from pgbb_fast import validation as check
 from pgbb_fast.bootstrap.accounting import BootstrapReport
-from pgbb_fast.posterior import AffineMap, Posterior
+from pgbb_fast.errors import DomainError
+from pgbb_fast.posterior import AffineMap, Posterior, Shapes
 
 __all__ = ["BootstrapPosterior"]
 
@@ -146,5 +147,18 @@ class BootstrapPosterior(Posterior):
         return {"estimate": self._estimate, "replicates": self._replicates}, numbers
 
     @classmethod
+    def _shapes(cls, d: int, rules: int, settings: dict[str, Any]) -> Shapes:
+        return {"estimate": (d,), "replicates": (-1, d)}
+
+    @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
+        run = common["privacy"].mechanism
+        if (settings["n"], settings["resample_size"], len(arrays["replicates"])) != (
+            run.n,
+            run.resample_size,
+            run.replicates,
+        ):
+            raise DomainError("records, resamples and replicates are not those of the privacy report")
+        for name in ("estimate_sd", "replicate_sd"):
+            check.positive("bootstrap posterior", name, settings[name])
         return cls(arrays["estimate"], arrays["replicates"], **settings, **common)

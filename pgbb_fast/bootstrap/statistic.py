@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.bootstrap.solver import TOLERANCE, Curve, Rows, huber_curve, logistic_curve, minimise
 from pgbb_fast.errors import DataError, DomainError
-from pgbb_fast.estimators.design import Bounds, Design, pairs
+from pgbb_fast.estimators.design import Bounds, Design, different_names, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_host, target
 from pgbb_fast.kernels.arguments import as_double
 from pgbb_fast.posterior import AffineMap
@@ -170,10 +170,11 @@ class RegularisedRegression(Statistic):
         ends = None if y_bounds is None else check.ordered_pair(who, "y_bounds", y_bounds)
         given = self._names or tuple(f"x{j + 1}" for j in range(len(bounds)))
         self._design = Design(given, bounds, ends, bool(fit_intercept), (1,) * len(bounds))
-        if c is None:
-            self._curve: Curve = logistic_curve()
-        else:
-            self._curve = huber_curve(check.positive(who, "c", c) / self._design.y_map[1])
+        self._c = None if c is None else check.positive(who, "c", c)
+
+    @property
+    def _curve(self) -> Curve:
+        return logistic_curve() if self._c is None else huber_curve(self._c / self._design.y_map[1])
 
     @property
     def _reach(self) -> float:
@@ -217,7 +218,7 @@ class RegularisedRegression(Statistic):
 
         return Task(
             len(array),
-            (("intercept",) if first else ()) + names,
+            different_names((("intercept",) if first else ()) + names),
             self.l,
             lambda m: self.l * (1.0 / m + TOLERANCE),  # two estimates, each within |grad| / ridge of the minimum
             np.tile([-self._reach, self._reach], (d, 1)),
@@ -258,7 +259,8 @@ class Custom(Statistic):
         self._function = function
         self._l = check.positive(who, "l", l)
         self._box = pairs(who, "box", box)
-        self._names = tuple(names) if names is not None else tuple(f"theta{j + 1}" for j in range(len(self._box)))
+        given = tuple(map(str, names)) if names is not None else tuple(f"theta{j + 1}" for j in range(len(self._box)))
+        self._names = different_names(given)
         if len(self._names) != len(self._box):
             raise DomainError(f"{who}: got {len(self._names)} names for {len(self._box)} bounds")
 

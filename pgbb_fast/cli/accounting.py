@@ -6,10 +6,12 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from pgbb_fast.errors import DomainError
 from pgbb_fast.privacy import outward
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,6 +67,18 @@ def _answer(name: str, value: float, bounds: Any, as_json: bool, **question: Any
         click.echo(outward(value) + bracket)
 
 
+def _require(command: str, plot: str | None, impossible: bool = False) -> None:
+    """Refuse what can't be answered or drawn before computing anything."""
+    if impossible:
+        raise DomainError(f"{command}: --bounds brackets --method pld only; leave one of them out")
+    if plot is not None:
+        from pgbb_fast.files import require_writable_file
+        from pgbb_fast.plots import require_plots
+
+        require_plots(command)
+        require_writable_file(command, Path(plot))
+
+
 def _trade_off(mechanism: Any, around: float) -> dict[str, Any]:
     """The trade-off curve from delta at epsilons around the one of interest."""
     from pgbb_fast.accountant import curve, trade_off
@@ -84,11 +98,12 @@ def epsilon(
     """An upper bound of the epsilon that a training run spends (replace-one adjacency)."""
     from pgbb_fast import accountant
 
+    _require("epsilon", plot, bounds and method != "pld")
     run = accountant.BlockedGaussian(**mechanism)
     value = accountant.epsilon(run, delta=delta, method=method, conversion=conversion)
     bracket = accountant.epsilon_bounds(run, delta=delta) if bounds else None
     _answer("epsilon", value, bracket, as_json, delta=delta, method=method, **mechanism)
-    if plot:
+    if plot is not None:
         from pgbb_fast.plots import trade_off_curve
 
         trade_off_curve(_trade_off(run, value), plot)
@@ -111,11 +126,12 @@ def sigma(
     """The least noise multiplier sigma n_S / C that keeps a training run within (epsilon, delta)."""
     from pgbb_fast import accountant
 
+    _require("sigma", plot, bounds and method != "pld")
     run = accountant.BlockedGaussian(noise_multiplier=None, **mechanism)
     value = accountant.noise_multiplier(run, epsilon=epsilon, delta=delta, method=method, conversion=conversion)
     bracket = accountant.noise_multiplier_bounds(run, epsilon=epsilon, delta=delta) if bounds else None
     _answer("noise_multiplier", value, bracket, as_json, epsilon=epsilon, delta=delta, method=method, **mechanism)
-    if plot:
+    if plot is not None:
         from pgbb_fast.plots import trade_off_curve
 
         trade_off_curve(_trade_off(replace(run, noise_multiplier=value), epsilon), plot)
@@ -138,6 +154,7 @@ def curve(delta: float, points: int, as_json: bool, plot: str | None, **mechanis
     """Epsilon against S, gamma and T, with and without the Dirichlet weights' law, and the trade-off curve."""
     from pgbb_fast import accountant
 
+    _require("curve", plot)
     run = accountant.BlockedGaussian(**mechanism)
     middle = run.gamma if run.gamma is not None else accountant.gamma_star(n=run.n, n_blocks=run.n_blocks)
     values = {
@@ -156,7 +173,7 @@ def curve(delta: float, points: int, as_json: bool, plot: str | None, **mechanis
             rows = zip(sweep["values"], sweep["epsilon"], sweep["epsilon_without_weights"], strict=True)
             for value, aware, blind in rows:
                 click.echo(f"{value:>12.6g} {outward(aware):>12} {outward(blind):>12}")
-    if plot:
+    if plot is not None:
         from pgbb_fast.plots import epsilon_sweeps
 
         epsilon_sweeps(result, plot)

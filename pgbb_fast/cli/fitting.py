@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
+from pgbb_fast.files import require_writable_file, require_writable_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,28 +36,22 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _require_writable(*folders: str | Path) -> None:
-    """Make the folders of results before anything is spent; refuse what can't be written to."""
-    for folder in folders:
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = error.strerror
-        else:
-            reason = None if os.access(folder, os.W_OK) else "no permission"
-        if reason is not None:
-            raise DomainError(f"{folder} can't be written to ({reason}); choose another place. Nothing was spent")
+def _column(name: str, taken: Sequence[str]) -> str:
+    """``name``, or a name like it that no coefficient has."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _fit(model: PrivateEstimator, X: NDArray[Any], y: NDArray[Any] | None, quiet: bool) -> float:
-    """Fit with a progress bar; seconds it took."""
-    from pgbb_fast.cli.progress import training_bar
-
+    """Fit, with a progress bar where there is a terminal to show it; seconds it took."""
     start = time.perf_counter()
     fit: Any = model.fit if y is None else lambda data, **kw: model.fit(data, y, **kw)  # type: ignore[attr-defined]
-    if quiet:
+    if quiet or not sys.stderr.isatty():
         fit(X)
     else:
+        from pgbb_fast.cli.progress import training_bar
+
         with training_bar(model.plan(len(X))) as on_step:
             fit(X, on_step=on_step)
     return time.perf_counter() - start
@@ -83,9 +78,12 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
     """Private quantile regressions of log weekly income on embedded records of the 2000 Census."""
     from pgbb_fast.data import load_census2000
     from pgbb_fast.estimators import PrivateQuantileRegressor
-    from pgbb_fast.plots import quantile_effects
+    from pgbb_fast.plots import quantile_effects, require_plots
 
-    _require_writable(Path(png).parent, *([out] if out else []))
+    require_plots("demo")
+    require_writable_file("demo", Path(png))
+    if out is not None:
+        require_writable_folder("demo", Path(out))
     census = load_census2000()
     model = PrivateQuantileRegressor(
         tau=DEMO_LEVELS,
@@ -103,7 +101,7 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
     click.echo(f"\n{model.privacy_.statement()}")
     path = quantile_effects(model.posterior_, png, reference=census.exact)
     click.echo(f"Fitted in {seconds:.1f} s. Figure: {path}")
-    if out:
+    if out is not None:
         click.echo(f"Posterior saved in {model.posterior_.save(out)}")
 
 
@@ -115,7 +113,7 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
 @click.option("--epsilon", required=True, type=float, help="Budget.")
 @click.option("--delta", type=float, help="Budget; 1/n by default, n the number of records (public).")
 @click.option("--loss", type=click.Choice(["quantile", "huber", "mean"]), default="quantile", show_default=True)
-@click.option("--tau", default=".5", show_default=True, help="Quantile level(s), trained jointly: .1,.5,.9.")
+@click.option("--tau", help="Quantile level(s) of --loss quantile, trained jointly: .1,.5,.9; .5 by default.")
 @click.option("--blocks", default=20, show_default=True, help="Number of blocks S.")
 @click.option("--steps", type=int, help="Steps; a default that suits the posterior.")
 @click.option("--posterior", type=click.Choice(["noise-aware", "generator"]), default="noise-aware", show_default=True)
@@ -126,36 +124,51 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def fit(
-    file: str, target: str | None, features: str, bounds: str, loss: str, tau: str, blocks: int, level: float,
+    file: str, target: str | None, features: str, bounds: str, loss: str, tau: str | None, blocks: int, level: float,
     out: str | None, as_json: bool, quiet: bool, **budget: Any,
 ) -> None:  # fmt: skip
     """Fit a private regression (or means) to a parquet FILE and print means and intervals."""
     from pgbb_fast.data import bounds_of, count_rows, parse_bounds, polynomial_terms, read_columns
     from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
 
-    _require_writable(*([out] if out else []))
+    if out is not None:
+        require_writable_folder("fit", Path(out))
+    check.between("fit", "level", level, 0.0, 1.0)
     degrees, public = polynomial_terms(_names(features)), parse_bounds(bounds)
     names = list(degrees)
+    if not names:
+        raise DomainError("fit: --features names no column")
+    if loss == "mean" and max(degrees.values(), default=1) > 1:
+        raise DomainError("fit: --loss mean takes plain columns, no powers")
+    if loss == "mean" and target is not None:
+        raise DomainError("fit: --loss mean has no --target; leave it out, or give the column to --features")
+    if loss != "mean" and not target:
+        raise DomainError(f"fit: --loss {loss} needs --target")
+    if target in degrees:
+        raise DomainError(f"fit: {target} is the target and can't be a feature too")
+    if loss != "quantile" and tau is not None:
+        raise DomainError(f"fit: --tau belongs to --loss quantile; leave it out with --loss {loss}")
+    x_bounds = [bounds_of(name, public) for name in names]
+    unknown = [name for name in public if name not in (*names, target)]
+    if unknown:
+        raise DomainError(f"fit: --bounds names {', '.join(unknown)}, which is no column of this fit; leave it out")
     if budget["delta"] is None:
         budget["delta"] = 1.0 / max(2, count_rows(file))
     settings: dict[str, Any] = {
-        "x_bounds": [bounds_of(name, public) for name in names],
+        "x_bounds": x_bounds,
         "feature_names": names,
         "n_blocks": blocks,
         **budget,
     }
     model: PrivateQuantileRegressor | PrivateHuberRegressor | PrivateMean
     if loss == "mean":
-        if max(degrees.values(), default=1) > 1:
-            raise DomainError("fit: --loss mean takes plain columns, no powers")
         model = PrivateMean(**settings)
         X, y = read_columns(file, names), None
     else:
-        if not target:
-            raise DomainError(f"fit: --loss {loss} needs --target")
+        assert target is not None
         settings |= {"y_bounds": bounds_of(target, public), "degrees": degrees}
         if loss == "quantile":
-            model = PrivateQuantileRegressor(tau=_numbers(tau), **settings)
+            model = PrivateQuantileRegressor(tau=_numbers(".5" if tau is None else tau), **settings)
         else:
             model = PrivateHuberRegressor(**settings)
         table = read_columns(file, [*names, target])
@@ -166,7 +179,7 @@ def fit(
         click.echo(json.dumps({**summary.to_dict(), "privacy": model.privacy_.to_dict()}, indent=1))
     else:
         click.echo(f"{summary}\n\n{model.privacy_.statement()}")
-    if out:
+    if out is not None:
         model.posterior_.save(out)
         click.echo(f"Posterior saved in {out}", err=True)
 
@@ -184,21 +197,24 @@ def draw(folder: str, size: int, tau: str | None, seed: int, out: str | None) ->
 
     from pgbb_fast.posterior import Posterior
 
-    _require_writable(*([Path(out).parent] if out else []))
+    if out is not None:
+        if Path(out).suffix not in (".parquet", ".csv"):
+            raise DomainError(f"draw: --out must end in .parquet or .csv, got {out!r}")
+        require_writable_file("draw", Path(out))
     posterior = Posterior.load(folder)
-    rules: Sequence[float] | None = _numbers(tau) if tau else None
+    rules: Sequence[float] | None = None if tau is None else _numbers(tau)
     draws = posterior.draws(size, rules=rules, seed=seed)
     columns: dict[str, NDArray[Any]] = {}
     if draws.ndim == 3:
         levels = np.asarray(rules if rules is not None else posterior.rules)
-        columns["draw"] = np.repeat(np.arange(size), draws.shape[1])
-        columns["level"] = np.tile(levels, size)
+        columns[_column("draw", posterior.names)] = np.repeat(np.arange(size), draws.shape[1])
+        columns[_column(posterior.rule_name, posterior.names)] = np.tile(levels, size)
         draws = draws.reshape(-1, draws.shape[2])
     columns |= {name: draws[:, j] for j, name in enumerate(posterior.names)}
     table: Any = pa.table(columns)
     if out is None:
         csv.write_csv(table, sys.stdout.buffer)
-    elif out.endswith(".parquet"):
+    elif Path(out).suffix == ".parquet":
         parquet.write_table(table, out)
     else:
         csv.write_csv(table, out)

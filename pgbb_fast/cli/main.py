@@ -11,7 +11,7 @@ import pgbb_fast
 from pgbb_fast.cli import accounting, fitting
 from pgbb_fast.errors import PgbbError
 
-BAD_INPUT = 2
+BAD_INPUT, DEFECT = 2, 1
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -25,7 +25,11 @@ for command in (*fitting.COMMANDS, *accounting.COMMANDS):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; refusals and bad usage end with exit code 2 and one line on standard error."""
+    """Run the command line; refusals and bad usage end with exit code 2 and one line on standard error.
+
+    What is neither ends with exit code 1 and the kind of error only: its text and its traceback may hold values of
+    records.
+    """
     try:
         code = cli.main(args=arguments, prog_name="pgbb-fast", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -42,4 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except PgbbError as error:
         click.echo(f"pgbb-fast: {error}".replace("\n", " "), err=True)
         sys.exit(BAD_INPUT)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read the output has enough
+        sys.exit(0)
+    except OSError as error:
+        click.echo(f"pgbb-fast: {error.filename or 'output'}: {error.strerror}", err=True)
+        sys.exit(BAD_INPUT)
+    except Exception as error:
+        click.echo(f"pgbb-fast: stopped by an unexpected {type(error).__name__}; please report it", err=True)
+        sys.exit(DEFECT)
     sys.exit(code if isinstance(code, int) else 0)

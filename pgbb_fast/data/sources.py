@@ -44,23 +44,46 @@ def polynomial_terms(terms: Sequence[str]) -> dict[str, int]:
 def read_columns(path: str | Path, names: Sequence[str]) -> NDArray[np.float64]:
     """Columns of a parquet file: (n, len(names)) float64.
 
-    Only the columns needed are read.  A column that isn't numeric or has missing values is refused.
+    Only the columns needed are read.  A column that isn't numeric or has missing values is refused, as is a file that
+    can't be read to its end; the reader's own message isn't shown, since it may hold values.
     """
-    present = _metadata(path).schema.to_arrow_schema().names
+    present = _schema(path)
+    twice = sorted({name for name in names if present.count(name) > 1})
+    if twice:
+        raise DataError(f"read: {str(path)!r} has more than one column {', '.join(twice)}")
     missing = [name for name in names if name not in present]
     if missing:
         raise DataError(f"read: {str(path)!r} has no column {', '.join(missing)}; it has {', '.join(present)}")
-    table = pq.read_table(path, columns=list(names))
-    out = np.empty((table.num_rows, len(names)))
-    for j, name in enumerate(names):
-        column: Any = table[name]
-        kind = column.type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise DataError(f"read: column {name} has type {kind}, not numbers; encode it first")
-        if column.null_count:
+    try:
+        table = pq.read_table(path, columns=list(dict.fromkeys(names)))
+        out = np.empty((table.num_rows, len(names)))
+        columns = [table[name] for name in names]
+        numbers = [_is_number(column.type) for column in columns]
+        whole = [numeric and not column.null_count for numeric, column in zip(numbers, columns, strict=True)]
+        for j, column in enumerate(columns):
+            if whole[j]:
+                out[:, j] = column.to_numpy()
+    except Exception:
+        raise DataError(f"read: {str(path)!r} is damaged, its columns can't be read; nothing was spent") from None
+    for name, numeric, complete in zip(names, numbers, whole, strict=True):
+        if not numeric:
+            raise DataError(f"read: column {name} is not numbers; encode it first")
+        if not complete:
             raise DataError(f"read: column {name} has missing values; drop or impute them first")
-        out[:, j] = column.to_numpy()
     return out
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _schema(path: str | Path) -> list[str]:
+    """Names of the columns."""
+    metadata = _metadata(path)
+    try:
+        return list(metadata.schema.to_arrow_schema().names)
+    except Exception:
+        raise DataError(f"read: {str(path)!r} is damaged, its columns can't be read; nothing was spent") from None
 
 
 def count_rows(path: str | Path) -> int:
@@ -76,7 +99,7 @@ def _metadata(path: str | Path) -> Any:
         return pq.read_metadata(path)
     except FileNotFoundError:
         raise DataError(f"read: there is no file {str(path)!r}") from None
-    except (pa.ArrowInvalid, OSError):
+    except Exception:
         raise DataError(f"read: {str(path)!r} is no parquet file") from None
 
 

@@ -14,6 +14,7 @@ from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.records import in_place
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
+from pgbb_fast.points import Domain
 from pgbb_fast.posterior import AffineMap
 
 CHUNK = 1 << 20
@@ -42,6 +43,14 @@ def pairs(who: str, name: str, bounds: Any, names: Sequence[str] | None = None) 
     if isinstance(bounds, str) or not isinstance(bounds, (Sequence, np.ndarray)) or len(bounds) == 0:
         raise DomainError(f"{who}: {name} must be a sequence or mapping of (low, high) pairs, got {bounds!r}")
     return np.array([check.ordered_pair(who, f"{name}[{j}]", pair) for j, pair in enumerate(bounds)])
+
+
+def different_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """``names`` of coefficients; refuses two of one name, as of a feature that is called intercept."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DomainError(f"fit: two coefficients would be called {', '.join(twice)}; rename the features")
+    return names
 
 
 def unit_map(low: Any, high: Any) -> NDArray[np.float32] | None:
@@ -191,7 +200,7 @@ class Design:
 
     def theta_names(self, scale: bool) -> tuple[str, ...]:
         """Names of theta's coordinates: intercept if any, features, scale if any."""
-        return (INTERCEPT,) * self.intercept + self.terms + (SCALE,) * scale
+        return different_names((INTERCEPT,) * self.intercept + self.terms + (SCALE,) * scale)
 
     def box(
         self, who: str, coef_bounds: Bounds | None, scale: bool, reach: float = DEFAULT_REACH
@@ -245,4 +254,4 @@ class Design:
             place += degree
         if scale:
             matrix[-1, -1] = y_radius
-        return AffineMap(matrix, offset)
+        return AffineMap(matrix, offset, Domain(self.degrees, self.intercept, self.x_bounds))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
-from pgbb_fast.estimators.design import Bounds, pairs
+from pgbb_fast.estimators.design import Bounds, different_names, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_host, require_records, target
 from pgbb_fast.kernels.arguments import NO_MAP
 from pgbb_fast.losses import own_loss
@@ -78,7 +78,7 @@ class PrivateMEstimator(PrivateEstimator):
         self.loss = loss
         self.clip = check.positive(self._who, "clip", clip)
         self.y_bounds = None if y_bounds is None else check.ordered_pair(self._who, "y_bounds", y_bounds)
-        names = tuple(map(str, coef_bounds)) if isinstance(coef_bounds, Mapping) else None
+        names = different_names(tuple(map(str, coef_bounds))) if isinstance(coef_bounds, Mapping) else None
         self._box = pairs(self._who, "coef_bounds", coef_bounds, names)
         self._names = names or tuple(f"theta{j + 1}" for j in range(len(self._box)))
         self.x_bounds, self.coef_bounds = x_bounds, coef_bounds
