@@ -112,7 +112,9 @@ class Posterior(ABC):
 
     def __repr__(self) -> str:
         rules = f", rules={list(self.rules)}" if self.rules else ""
-        return f"{type(self).__name__}({', '.join(self.names)}{rules}; epsilon={outward(self.privacy.epsilon, 4)})"
+        seed = ", undone by its seed" if getattr(self.privacy, "undone_by_seed", False) else ""
+        spent = f"epsilon={outward(self.privacy.epsilon, 4)}{seed}"
+        return f"{type(self).__name__}({', '.join(self.names)}{rules}; {spent})"
 
     @abstractmethod
     def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.blocks import dirichlet
-from pgbb_fast.errors import PgbbError
+from pgbb_fast.errors import DomainError, PgbbError
 from pgbb_fast.generator import Generator
 from pgbb_fast.networks import Networks
 from pgbb_fast.releases import Keys, Problem, release_step
@@ -49,6 +49,10 @@ class Optimiser:
 
     def __post_init__(self) -> None:
         check.one_of("Optimiser", "schedule", self.schedule, SCHEDULES)
+        check.positive("Optimiser", "learning_rate", self.learning_rate)
+        check.positive("Optimiser", "final_rate", self.final_rate)
+        if not 0.0 <= check.real("Optimiser", "average", self.average) <= 1.0:
+            raise DomainError(f"Optimiser: average must lie in [0, 1], got {self.average!r}")
 
     def rate(self, done: float) -> float:
         """Rate when a share ``done`` of the steps, in [0, 1], is over."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from pgbb_fast.accountant import SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.privacy import ADJACENCY, Report, outward
+from pgbb_fast.privacy import ADJACENCY, Circumstances, Report, outward
 
 __all__ = ["EitherReport", "GaussianReport", "NoGuarantee", "calibrated", "share_multiplier"]
 
@@ -18,7 +18,7 @@ WHOLE = 1.0 - 1e-12  # shares are scaled by this, so that rounding can't make th
 
 
 @dataclass(frozen=True)
-class GaussianReport:
+class GaussianReport(Circumstances):
     """What the noisy sums of a baseline spend.
 
     Attributes
@@ -46,7 +46,7 @@ class GaussianReport:
     shares: tuple[float, ...] = (1.0,)
     adjacency: str = ADJACENCY
 
-    def statement(self) -> str:
+    def sentence(self) -> str:
         """The guarantee in a sentence, for a publication."""
         m = self.mechanism
         return (

@@ -2,8 +2,8 @@
 
 Values are rounded to a grid of 2^-40 of the sensitivity and noise is added in integers, so what is released depends on
 its exact value through the integers only.  Two roundings move a coordinate by at most one unit: less than 2^-30 of the
-sensitivity for up to 2^20 coordinates, and the noise is larger than the accountant's by that much.  ``SLACK`` also
-covers the rounding of a mean's division.
+sensitivity for up to 2^20 coordinates, and the noise is larger than the accountant's by that much.  What rounding in
+double precision adds before is part of the statistic's own sensitivity (``Task``).
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ def require_grid(who: str, task: Task, m: int, noise_multiplier: float) -> None:
 
 
 def _noisy(task: Task, theta: Array, m: int, noise_multiplier: float, z: Array) -> Array:
-    """theta (b, d) on the grid, plus noise on the grid."""
+    """theta (b, d), relative to the box's low corner, on the grid, plus noise on the grid; then the corner is added.
+    What is not a number counts as the corner."""
     low, high = task.box[:, 0], task.box[:, 1]
     unit = task.sensitivity(m) / GRID
-    value = np.rint((np.clip(theta, low, high) - low) / unit).astype(np.int64)
+    value = np.rint(np.fmin(np.fmax(theta, 0.0), high - low) / unit).astype(np.int64)
     noise = np.rint(z * (noise_multiplier * (1.0 + SLACK) * GRID)).astype(np.int64)
     return np.asarray(low + (value + noise) * unit)
 
@@ -67,7 +68,7 @@ def _noisy(task: Task, theta: Array, m: int, noise_multiplier: float, z: Array) 
 def release_estimate(task: Task, records: object, secret: Secret, noise_multiplier: float) -> Array:
     """The estimate on all n records with noise, (d,)."""
     z = reference.normals(secret.key, ESTIMATE, len(task.box)).reshape(1, -1)
-    return np.asarray(_noisy(task, task.evaluate(records, None), task.n, noise_multiplier, z)[0])
+    return np.asarray(_noisy(task, task.above(records, None), task.n, noise_multiplier, z)[0])
 
 
 def release_replicates(
@@ -85,6 +86,6 @@ def release_replicates(
     for start in range(0, replicates, at_once):
         count = min(at_once, replicates - start)
         index = resampler.draw(count * m).reshape(count, m)
-        theta = task.evaluate(records, index)
+        theta = task.above(records, index)
         out[start : start + count] = _noisy(task, theta, m, noise_multiplier, z[start : start + count])
     return out

@@ -1,7 +1,11 @@
 """Ridge-regularised M-estimates of many resamples at once, to a proved distance from the minimum.
 
 F(b) = (1/m) sum_i loss(y_i, x_i'b) + (ridge/2) |b|^2 is ridge-strongly convex, so |b - b*| <= |grad F(b)| / ridge:
-iterations go on until the gradient is below a public tolerance, which the sensitivity then counts.
+iterations go on until the gradient is below a quarter of a public tolerance, which the sensitivity then counts.  The
+rest of it is for rounding.  In units of A B (|slope| <= A, |x| <= B) and v = 2^-53, a gradient over N rows is off by at
+most (N + 8) v for its sum (Higham 2002, section 4.2), 2 v for the ridge's part and, since eta is off by (p + 2) v B |b|
+with |b| <= A B / ridge, by c (p + 2) v B^2 / ridge for the slopes: below .52, 0 and .2 tolerances for N <= 2^22 and what
+:func:`require_accuracy` admits.
 
 A step is Newton's where it lowers F by at least what the quadratic majoriser with curvature c_max promises (Boehning
 and Lindsay 1988), g' M^-1 g / 2, else the majoriser's: F - F* falls by a factor 1 - ridge / (c_max B^2 + ridge) a step
@@ -19,8 +23,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from pgbb_fast import validation as check
+from pgbb_fast.errors import DomainError
 
-__all__ = ["TOLERANCE", "Curve", "huber_curve", "logistic_curve", "minimise"]
+__all__ = ["TOLERANCE", "Curve", "huber_curve", "logistic_curve", "minimise", "require_accuracy"]
 
 Array = NDArray[np.float64]
 Function = Callable[[Array, Array], Array]
@@ -110,8 +115,15 @@ class Rows:
         return np.asarray(((values * self.count) @ pairs).reshape(-1, p, p) / self.size)
 
 
+def require_accuracy(who: str, curve: Curve, ridge: float, feature_bound: float, p: int) -> None:
+    """Refuse a ridge so small that rounding of the predictions could exceed its share of the tolerance."""
+    if not curve.curvature_bound * feature_bound**2 * (p + 2) * 2.0**-53 <= 0.2 * TOLERANCE * ridge:
+        least = curve.curvature_bound * feature_bound**2 * (p + 2) * 2.0**-53 / (0.2 * TOLERANCE)
+        raise DomainError(f"{who}: ridge must be at least {least:.3g} here, for accuracy in double precision")
+
+
 def minimise(rows: Rows, curve: Curve, ridge: float, feature_bound: float) -> Array:
-    """Minimisers of F, (b, p), with |grad F| <= ``TOLERANCE`` slope_bound feature_bound.
+    """Minimisers of F, (b, p), with |grad F| <= ``TOLERANCE`` slope_bound feature_bound, rounding included.
 
     Parameters
     ----------
@@ -125,7 +137,7 @@ def minimise(rows: Rows, curve: Curve, ridge: float, feature_bound: float) -> Ar
     ones = np.ones_like(rows.predict(b))  # b = 0 for all
     penalty = ridge * np.eye(p)
     majoriser = curve.curvature_bound * rows.second(ones) + penalty
-    tolerance = TOLERANCE * curve.slope_bound * feature_bound
+    tolerance = TOLERANCE / 4.0 * curve.slope_bound * feature_bound
     ratio = (curve.curvature_bound * feature_bound**2 + ridge) / ridge
 
     def objective(b: Array, eta: Array) -> Array:
