@@ -178,10 +178,10 @@ def number_of_segments(loss: Loss, *, steps: int, draws_per_step: int, d: int, n
     least = LEAST_SEGMENTS * (d + 2)
     if not with_moment:
         least = max(least, 4 * (1 + d + n_blocks))
-    if draws < least:
-        enough = math.ceil(steps * least / draws)
+    if draws < least or steps < LEAST_SEGMENTS:
+        enough = max(LEAST_SEGMENTS, math.ceil(steps * least / draws))
         raise DomainError(f"explore: steps = {steps} are too few for {d} coefficients; use at least {enough}")
-    return min(SEGMENTS, int(draws) // (d + 2))
+    return min(SEGMENTS, steps, int(draws) // (d + 2))
 
 
 class _Search:

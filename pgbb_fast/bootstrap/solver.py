@@ -2,10 +2,10 @@
 
 F(b) = (1/m) sum_i loss(y_i, x_i'b) + (ridge/2) |b|^2 is ridge-strongly convex, so |b - b*| <= |grad F(b)| / ridge:
 iterations go on until the gradient is below a quarter of a public tolerance, which the sensitivity then counts.  The
-rest of it is for rounding.  In units of A B (|slope| <= A, |x| <= B) and v = 2^-53, a gradient over N rows is off by at
-most (N + 8) v for its sum (Higham 2002, section 4.2), 2 v for the ridge's part and, since eta is off by (p + 2) v B |b|
-with |b| <= A B / ridge, by c (p + 2) v B^2 / ridge for the slopes: below .52, 0 and .2 tolerances for N <= 2^22 and what
-:func:`require_accuracy` admits.
+rest of it is for rounding.  In units of A B (|slope| <= A, |x| <= B) and v = 2^-53, a gradient over N rows is off by
+at most (N + 8) v for its sum (Higham 2002, section 4.2) and 2 v for the ridge's part, .47 tolerances for N <= 2^22
+(more rows are refused for the grid's sake).  eta is off by (p + 2) v B |b| with |b| <= A B / ridge, the slopes by
+c_max (p + 2) v B^2 / ridge, which :func:`accuracy` adds.
 
 A step is Newton's where it lowers F by at least what the quadratic majoriser with curvature c_max promises (Boehning
 and Lindsay 1988), g' M^-1 g / 2, else the majoriser's: F - F* falls by a factor 1 - ridge / (c_max B^2 + ridge) a step
@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from pgbb_fast import validation as check
-from pgbb_fast.errors import DomainError
 
-__all__ = ["TOLERANCE", "Curve", "huber_curve", "logistic_curve", "minimise", "require_accuracy"]
+__all__ = ["TOLERANCE", "Curve", "accuracy", "huber_curve", "logistic_curve", "minimise"]
 
 Array = NDArray[np.float64]
 Function = Callable[[Array, Array], Array]
@@ -115,15 +114,13 @@ class Rows:
         return np.asarray(((values * self.count) @ pairs).reshape(-1, p, p) / self.size)
 
 
-def require_accuracy(who: str, curve: Curve, ridge: float, feature_bound: float, p: int) -> None:
-    """Refuse a ridge so small that rounding of the predictions could exceed its share of the tolerance."""
-    if not curve.curvature_bound * feature_bound**2 * (p + 2) * 2.0**-53 <= 0.2 * TOLERANCE * ridge:
-        least = curve.curvature_bound * feature_bound**2 * (p + 2) * 2.0**-53 / (0.2 * TOLERANCE)
-        raise DomainError(f"{who}: ridge must be at least {least:.3g} here, for accuracy in double precision")
+def accuracy(curve: Curve, ridge: float, feature_bound: float, p: int) -> float:
+    """Bound of |grad F| at what :func:`minimise` returns, in units of slope_bound feature_bound, rounding included."""
+    return TOLERANCE + curve.curvature_bound * feature_bound**2 * (p + 2) * 2.0**-53 / ridge
 
 
 def minimise(rows: Rows, curve: Curve, ridge: float, feature_bound: float) -> Array:
-    """Minimisers of F, (b, p), with |grad F| <= ``TOLERANCE`` slope_bound feature_bound, rounding included.
+    """Minimisers of F, (b, p), with |grad F| <= :func:`accuracy` slope_bound feature_bound.
 
     Parameters
     ----------

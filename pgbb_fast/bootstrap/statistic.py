@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
-from pgbb_fast.bootstrap.solver import TOLERANCE, Curve, Rows, huber_curve, logistic_curve, minimise, require_accuracy
+from pgbb_fast.bootstrap.solver import Curve, Rows, accuracy, huber_curve, logistic_curve, minimise
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.design import Bounds, Design, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_host, target
@@ -54,9 +54,10 @@ class Task:
     Notes
     -----
     Noise is added to ``above``, and the corner afterwards: a number far from zero has roundings of its own size, which
-    beside a narrow box would be a sensitivity larger than the one stated.  From a statistic's own exact value on, a coordinate has at most four roundings (of a sum's conversion, a quotient, a product
-    or difference, and in units of the grid), each of at most 2^-53 of the box's width; two such values differ by at most
-    2^-50 of the box's diagonal more than the exact ones: ``ROUNDING``, which ``sensitivity`` includes.
+    beside a narrow box would be a sensitivity larger than the one stated.  From a statistic's own exact value on, a
+    coordinate has at most four roundings (of a sum's conversion, a quotient, a product or difference, and in units of
+    the grid), each of at most 2^-53 of the box's width; two such values differ by at most 2^-50 of the box's diagonal
+    more than the exact ones: ``ROUNDING``, which ``sensitivity`` includes.
     """
 
     n: int
@@ -206,7 +207,7 @@ class RegularisedRegression(Statistic):
         names = feature_names(who, X, self._names, array.shape[1])
         first = int(design.intercept)
         d = first + array.shape[1]
-        require_accuracy("RegularisedRegression", self._curve, self._ridge, design.feature_bound, d)
+        off = accuracy(self._curve, self._ridge, design.feature_bound, d)
 
         def load() -> tuple[Array, Array]:
             require_finite(who, X=array, y=response)
@@ -236,7 +237,7 @@ class RegularisedRegression(Statistic):
             (("intercept",) if first else ()) + names,
             self.l,
             # two estimates, each within |grad| / ridge of the minimum
-            lambda m: self.l * (1.0 / m + TOLERANCE) + _rounding(box),
+            lambda m: self.l * (1.0 / m + off) + _rounding(box),
             box,
             design.to_natural(False),
             load,
@@ -248,8 +249,8 @@ class Custom(Statistic):
     """Any estimator whose sensitivity the user states.
 
     **The guarantee rests on that statement**: for all samples of any size m that differ in one record, the estimates
-    must lie within l / m of each other in Euclidean norm, once moved to the box, as they are computed: a mean of numbers
-    far from zero has roundings of their size, so subtract a public number first.  Nothing here can check it.
+    must lie within l / m of each other in Euclidean norm, once moved to the box, as they are computed: a mean of
+    numbers far from zero has roundings of their size, so subtract a public number first.  Nothing here can check it.
 
     Parameters
     ----------
