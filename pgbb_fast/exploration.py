@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast import validation as check
 from pgbb_fast.blocks import dirichlet
 from pgbb_fast.curvature import Hessian, Slope, combined
 from pgbb_fast.errors import DomainError
@@ -66,6 +67,15 @@ class Exploration:
     near_curvature: float = 0.1
     slope_until: float = 0.2
     memory: float = 0.8
+
+    def __post_init__(self) -> None:
+        who = "Exploration"
+        for name in ("first_rate", "last_rate", "reach", "curvature", "near_reach", "near_curvature"):
+            check.positive(who, name, getattr(self, name))
+        check.probability(who, "memory", self.memory)
+        for name in ("search", "slope_until"):
+            if not 0.0 <= check.real(who, name, getattr(self, name)) <= 1.0:
+                raise DomainError(f"{who}: {name} must lie in [0, 1], got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
@@ -168,10 +178,10 @@ def number_of_segments(loss: Loss, *, steps: int, draws_per_step: int, d: int, n
     least = LEAST_SEGMENTS * (d + 2)
     if not with_moment:
         least = max(least, 4 * (1 + d + n_blocks))
-    if draws < least:
-        enough = math.ceil(steps * least / draws)
+    if draws < least or steps < LEAST_SEGMENTS:
+        enough = max(LEAST_SEGMENTS, math.ceil(steps * least / draws))
         raise DomainError(f"explore: steps = {steps} are too few for {d} coefficients; use at least {enough}")
-    return min(SEGMENTS, int(draws) // (d + 2))
+    return min(SEGMENTS, steps, int(draws) // (d + 2))
 
 
 class _Search:

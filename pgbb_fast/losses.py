@@ -19,6 +19,7 @@ from scipy.special import ndtr, ndtri
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
+from pgbb_fast.silence import FAILURES, unseen
 
 __all__ = [
     "Loss",
@@ -132,9 +133,9 @@ class Loss:
 
     def own_gradient(self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any], intercept: bool) -> NDArray[Any]:
         """Gradients (m, d) of a loss of the user's own; a slope is asked for record by record, so none can depend on
-        another.  One that is not finite makes its record count as zero; one beyond 2^100, whose square may overflow
-        (NumPy would warn of it), is shortened to that, which is far above any clipping bound."""
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        another.  One that is not finite makes its record count as zero; one beyond 2^100, whose square may overflow, is
+        shortened to that, which is far above any clipping bound."""
+        with unseen():
             if self.gradient is not None:
                 found = self.gradient(theta, x, y)
             else:
@@ -253,7 +254,7 @@ class ScaledSlope:
     def __call__(self, y: float, eta: float) -> float:
         try:
             return float(self.slope(y, eta)) / self.size
-        except Exception:
+        except FAILURES:
             return math.nan
 
 

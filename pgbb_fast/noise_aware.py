@@ -323,7 +323,10 @@ def score_moment(statistics: ReleaseStatistics, problem: Problem, rule: int) -> 
     by_blocks = problem.block_size * fit.scores.T @ fit.scores / (S - 1.0) - score_noise
     residual_noise = max(float(np.trace(fit.residual)), d * noise) / c if c > 0.0 else math.inf
     information = np.array([used / residual_noise**2, 0.0])
-    level = max(float(np.trace(by_residual)), 1e-3 * residual_noise / math.sqrt(max(used, 1.0)))
+    if c > 0.0:
+        level = max(float(np.trace(by_residual)), 1e-3 * residual_noise / math.sqrt(max(used, 1.0)))
+    else:  # every record in every minibatch: the blocks alone tell
+        level = max(float(np.trace(by_blocks)), 1e-3 * float(np.trace(score_noise)))
     for _ in range(20):  # the blocks' weight depends on the level itself
         information[1] = (S - 1.0) / (level + float(np.trace(score_noise))) ** 2
         share = information / information.sum()

@@ -75,7 +75,8 @@ class Posterior(ABC):
 
     def __repr__(self) -> str:
         rules = f", rules={list(self.rules)}" if self.rules else ""
-        return f"{type(self).__name__}({', '.join(self.names)}{rules}; epsilon={guarantee(self.privacy, 4)[0]})"
+        seed = ", undone by its seed" if getattr(self.privacy, "undone_by_seed", False) else ""
+        return f"{type(self).__name__}({', '.join(self.names)}{rules}; epsilon={guarantee(self.privacy, 4)[0]}{seed})"
 
     @abstractmethod
     def _unit_draws(self, size: int, rules: Sequence[float], rng: np.random.Generator) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import lru_cache
 from typing import Any, Literal, Protocol
@@ -17,6 +17,7 @@ from pgbb_fast.remembered import remembered
 
 __all__ = [
     "ADJACENCY",
+    "Circumstances",
     "PrivacyReport",
     "Report",
     "calibrate",
@@ -37,6 +38,10 @@ PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)  # o
 MOST_RECORDS = 2**30
 MOST_MULTIPLIER = MOST_SIGMA / WORD  # 2^24
 LEAST_CLIP, MOST_CLIP = 2.0**-50, 2.0**50
+SEEDED = (
+    "A seed was given: whoever knows it can undo the noise, so this is a guarantee only towards those who don't, and "
+    "none at all if the seed can be guessed."
+)
 LEAST_MULTIPLIER = 0.6
 PASSES = 300.0  # expected visits of a record in a run; the minibatches then add about 2 / PASSES to sampling variances
 
@@ -140,7 +145,55 @@ class Report(Protocol):
 
 
 @dataclass(frozen=True)
-class PrivacyReport:
+class Circumstances:
+    """Base of the reports of a fit: what a reader must know beside epsilon and delta.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Of this fit.
+    undone_by_seed : bool
+        A seed decided the noise: whoever knows it can undo the noise, and has no guarantee to give.
+    earlier : tuple of (epsilon, delta)
+        Of the same object's fits before this one, those included that were interrupted after their first release: each
+        counts as having spent all of its budget.
+    """
+
+    epsilon: float
+    delta: float
+    undone_by_seed: bool = field(default=False, kw_only=True)
+    earlier: tuple[tuple[float, float], ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        pairs = tuple((float(epsilon), float(delta)) for epsilon, delta in self.earlier)
+        if not isinstance(self.undone_by_seed, bool) or not all(e > 0.0 and d >= 0.0 for e, d in pairs):
+            raise DomainError("privacy: undone_by_seed must be a bool, and earlier hold (epsilon, delta) of fits")
+        object.__setattr__(self, "earlier", pairs)
+
+    def sentence(self) -> str:
+        """This fit's guarantee."""
+        raise NotImplementedError
+
+    def statement(self) -> str:
+        """The guarantee for a publication: a sentence, and one for each circumstance that limits it."""
+        said = [self.sentence()]
+        if self.earlier:
+            epsilon, delta = (
+                math.nextafter(math.fsum(parts), math.inf)
+                for parts in zip(*self.earlier, (self.epsilon, self.delta), strict=True)
+            )
+            said.append(
+                f"Fit number {len(self.earlier) + 1} of the same object: records that were in every one are protected "
+                f"by ({outward(epsilon)}, {outward(delta)}) in all (basic composition; a fit that was interrupted "
+                "counts as spent)."
+            )
+        if self.undone_by_seed:
+            said.append(SEEDED)
+        return " ".join(said)
+
+
+@dataclass(frozen=True)
+class PrivacyReport(Circumstances):
     """What was spent, on what, under which adjacency.
 
     Attributes
@@ -168,7 +221,7 @@ class PrivacyReport:
         """Epsilon at ``delta`` of the mechanisms named, by this version's accountant."""
         return spent(self.mechanism, self.moment, self.delta)
 
-    def statement(self) -> str:
+    def sentence(self) -> str:
         """The guarantee in a sentence, for a publication."""
         m = self.mechanism
         epsilon, delta = guarantee(self)

@@ -81,7 +81,8 @@ def release_curvature(
     noise of a diagonal entry (that of the others is smaller by sqrt(2)).
 
     ``multiplier`` is noise over half the sensitivity; ``step`` names the noise and must not be used by another release.
-    Not projected to be positive definite.  Records whose features exceed the bound count with shortened roots.
+    Not projected to be positive definite.  Records whose features exceed the bound count with shortened roots, those
+    whose roots are not finite as zero.
     """
     loss, records = problem.loss, problem.records
     bound = root_bound(loss, feature_bound, theta)
@@ -93,7 +94,9 @@ def release_curvature(
         x, y, _ = reference.decoded(some, records.x.shape[1])
         design = np.column_stack([np.ones(len(x)), x]) if problem.intercept else x
         v = roots(loss, design, y, theta) / math.sqrt(bound)
-        v /= np.maximum(np.linalg.norm(v, axis=1), 1.0)[:, None]
+        norm = np.linalg.norm(v, axis=1)
+        v /= np.maximum(norm, 1.0)[:, None]
+        v[~np.isfinite(norm)] = 0.0
         for i in range(d):
             total[i] += np.trunc(v[:, i, None] * v * (SAFE * GRID)).astype(np.int64).sum(axis=0)
     unit = bound / len(records.x)

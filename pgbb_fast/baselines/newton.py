@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
-from pgbb_fast.baselines.curvature import known_curvature, release_curvature
+from pgbb_fast.baselines.curvature import known_curvature, release_curvature, root_bound
 from pgbb_fast.baselines.report import GaussianReport, calibrated, share_multiplier
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
+from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator
 from pgbb_fast.estimators.location import PrivateMean
 from pgbb_fast.losses import Loss
 from pgbb_fast.privacy import ADJACENCY, require_clip, require_noise
 from pgbb_fast.releases import Keys, Problem, release_moment, release_step
+from pgbb_fast.silence import unseen
 
 __all__ = ["NoisyNewton"]
 
@@ -28,6 +30,7 @@ EARLY = 0.1         # share of the steps before, where curvatures are public
 WIDEST = 0.5        # bandwidth of a smoothed quantile at the first step, in unit coordinates
 DRAWS = 10_000
 LEAST_STEPS = 5
+MOST_CURVATURE = 1e100
 JOINT_STEPS = 4     # coefficients and scale together; before, in turn
 
 
@@ -103,8 +106,10 @@ class NoisyNewton(ModelBaseline):
             "noisy gradients, Hessians and score moments (Newton)",
             self._shares,
             budget=self.model.epsilon,
+            undone_by_seed=self.model.seed is not None,
         )
 
+    @unseen()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Spend the budget on the records and keep draws of the normal law; errors as for the estimator's."""
         target = target_of(self.model, X, y)
@@ -112,16 +117,27 @@ class NoisyNewton(ModelBaseline):
         multipliers = (share_multiplier(report.mechanism, report.shares, i) for i in range(len(report.shares)))
         require_noise(self._who, target.n, *multipliers)
         require_clip(self._who, target.clip)
+        self._require_bounds(target)
         problem = whole_batch(target, noise_multiplier=1.0)
-        keys = Keys.fresh(self.model.seed)
+        report, keys = self._start(report), Keys.fresh(self.model.seed)
         rng = np.random.default_rng(keys.weights)
         draws = []
         for number in range(len(target.loss.rules)):
             location, covariance = self._rule(target, problem, report, keys, number)
             normal = rng.multivariate_normal(location, covariance, DRAWS, method="eigh", check_valid="ignore")
             draws.append(np.clip(normal, *target.box.T))
-        self._posterior = target.posterior(np.stack(draws, axis=1), report)
+        self._finish(report, _posterior=target.posterior(np.stack(draws, axis=1), report))
         return self
+
+    def _require_bounds(self, target: Target) -> None:
+        """Refuse a bandwidth or a scale so small that a root has no bound in double precision; public numbers only."""
+        least = target.box[:, 0]
+        for number in range(len(target.loss.rules)):
+            one = _single(target, number)
+            if known_curvature(one.loss, least) is None:
+                bound = root_bound(one.loss, one.feature_bound, least)
+                if not 0.0 < bound < MOST_CURVATURE:
+                    raise DomainError(f"{self._who}: the loss is too sharp, its curvature reaches {bound:.3g}")
 
     def _rule(
         self, target: Target, problem: Problem, report: GaussianReport, keys: Keys, number: int

@@ -29,6 +29,7 @@ from pgbb_fast.losses import mean
 from pgbb_fast.posterior import AffineMap
 from pgbb_fast.privacy import ADJACENCY, require_noise
 from pgbb_fast.releases import Keys, Problem, release_moment, release_step
+from pgbb_fast.silence import unseen
 
 __all__ = ["NoisyGibbsMean", "NoisyGibbsRegressor"]
 
@@ -53,13 +54,18 @@ class _NoisyGibbs(Fitted):
         self.iterations = check.integer(self._who, "iterations", iterations, 100)
         self.seed = None if seed is None else check.integer(self._who, "seed", seed, 0)
 
+    def __repr__(self) -> str:
+        seed = "" if self.seed is None else ", undone by its seed"
+        return f"{self._who}(epsilon={self.epsilon:g}, delta={self.delta:g}{seed}, {self._state()})"
+
     def plan(self, n: int) -> GaussianReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""
         check.integer(self._who, "n", n, 1)
         plain = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
         mechanism, spent = calibrated(plain, budget_epsilon=self.epsilon, budget_delta=self.delta)
         require_noise(self._who, n, mechanism.noise_multiplier or 0.0)
-        return GaussianReport(spent, self.delta, n, mechanism, self._what, budget=self.epsilon)
+        budget, seeded = self.epsilon, self.seed is not None
+        return GaussianReport(spent, self.delta, n, mechanism, self._what, budget=budget, undone_by_seed=seeded)
 
     def _normal_chain(self, moment: Array, noise: float, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Kept means (m, k) and covariances (m, k, k), the second half of the chain, thinned."""
@@ -162,6 +168,7 @@ class NoisyGibbsRegressor(_NoisyGibbs):
         if x_bounds is None or not hasattr(x_bounds, "keys"):
             pairs(self._who, "x_bounds", x_bounds)
 
+    @unseen()
     def fit(self, X: Any, y: Any) -> Self:
         """Spend the budget on the records and run the sampler; errors as for the other regressors."""
         who = self._who
@@ -175,17 +182,19 @@ class NoisyGibbsRegressor(_NoisyGibbs):
         report, keys = self.plan(n), Keys.fresh(self.seed)
         require_finite(who, X=array, y=response)
         unit = np.column_stack([design.unit_features(array), design.unit_target(response)])
+        report = self._start(report)
         moment, noise = _moments(unit, report, keys)
         means, covariances = self._normal_chain(moment, noise, n, np.random.default_rng(keys.weights))
         slopes = np.linalg.solve(covariances[:, :p, :p], covariances[:, :p, p:])[:, :, 0]
         intercepts = means[:, p] - np.einsum("ij,ij->i", slopes, means[:, :p])
-        self._posterior = SampledPosterior(
+        posterior = SampledPosterior(
             np.column_stack([intercepts, slopes])[:, None, :],
             rules=(),
             to_natural=design.to_natural(False),
             names=design.theta_names(False),
             privacy=report,
         )
+        self._finish(report, _posterior=posterior)
         return self
 
 
@@ -225,6 +234,7 @@ class NoisyGibbsMean(_NoisyGibbs):
         if x_bounds is None or not hasattr(x_bounds, "keys"):
             pairs(self._who, "x_bounds", x_bounds)
 
+    @unseen()
     def fit(self, X: Any, y: None = None) -> Self:
         """Spend the budget on the (n, d) records and run the sampler; ``y`` is ignored."""
         who = self._who
@@ -243,13 +253,15 @@ class NoisyGibbsMean(_NoisyGibbs):
         inside = np.clip(as_double(array), bounds[:, 0], bounds[:, 1])
         unit = ((inside - centre) / radius).astype(np.float32)
         run: Callable[..., Array] = self._exponential if self.family == "exponential" else self._normal
-        self._posterior = SampledPosterior(
+        report = self._start(report)
+        posterior = SampledPosterior(
             run(unit, report, keys, rng)[:, None, :],
             rules=(),
             to_natural=AffineMap(np.diag(radius), centre),
             names=names,
             privacy=report,
         )
+        self._finish(report, _posterior=posterior)
         return self
 
     def _normal(

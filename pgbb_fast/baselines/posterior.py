@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.baselines.report import EitherReport, GaussianReport
-from pgbb_fast.errors import DomainError, NotFittedError
+from pgbb_fast.errors import DomainError
 from pgbb_fast.posterior import AffineMap, Posterior, Shapes
 from pgbb_fast.privacy import Report
+from pgbb_fast.spending import Spender
 
 __all__ = ["Fitted", "SampledPosterior"]
 
@@ -65,18 +66,16 @@ class SampledPosterior(Posterior):
         return cls(arrays["sample"], **common)
 
 
-class Fitted:
+class Fitted(Spender):
     """What private baselines show once they are fitted."""
 
     _who = "Fitted"
-    _posterior: SampledPosterior | None = None
 
     @property
     def posterior_(self) -> SampledPosterior:
         """The released posterior."""
-        if self._posterior is None:
-            raise NotFittedError(f"{self._who}: call fit before posterior_")
-        return self._posterior
+        posterior: SampledPosterior = self._require_fitted()
+        return posterior
 
     @property
     def privacy_(self) -> GaussianReport:

@@ -11,7 +11,7 @@ from typing import Any
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.privacy import ADJACENCY, Report, guarantee, require_accounted, require_guarantee
+from pgbb_fast.privacy import ADJACENCY, Circumstances, Report, guarantee, require_accounted, require_guarantee
 
 __all__ = ["EitherReport", "GaussianReport", "NoGuarantee", "calibrated", "share_multiplier"]
 
@@ -19,7 +19,7 @@ WHOLE = 1.0 - 1e-12  # shares are scaled by this, so that rounding can't make th
 
 
 @dataclass(frozen=True)
-class GaussianReport:
+class GaussianReport(Circumstances):
     """What the noisy sums of a baseline spend.
 
     Attributes
@@ -54,7 +54,7 @@ class GaussianReport:
         """Epsilon at ``delta`` of the mechanism named, by this version's accountant."""
         return epsilon(self.mechanism, delta=self.delta)
 
-    def statement(self) -> str:
+    def sentence(self) -> str:
         """The guarantee in a sentence, for a publication."""
         m = self.mechanism
         epsilon, delta = guarantee(self)

@@ -15,6 +15,7 @@ from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_b
 from pgbb_fast.estimators.base import PrivateEstimator
 from pgbb_fast.privacy import ADJACENCY, require_clip, require_noise, sampling_threshold
 from pgbb_fast.releases import Keys, Problem, release_step
+from pgbb_fast.silence import unseen
 
 __all__ = ["DPSGLD"]
 
@@ -86,9 +87,11 @@ class DPSGLD(ModelBaseline):
             budget_epsilon=self.model.epsilon,
             budget_delta=self.model.delta,
         )
-        what = "noisy clipped minibatch gradients (SGLD)"
-        return GaussianReport(spent, self.model.delta, n, mechanism, what, budget=self.model.epsilon)
+        what, seeded = "noisy clipped minibatch gradients (SGLD)", self.model.seed is not None
+        budget = self.model.epsilon
+        return GaussianReport(spent, self.model.delta, n, mechanism, what, budget=budget, undone_by_seed=seeded)
 
+    @unseen()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Spend the budget on the records and keep the second half of the chain; errors as for the estimator's."""
         target = target_of(self.model, X, y)
@@ -105,7 +108,8 @@ class DPSGLD(ModelBaseline):
             draws_per_step=rules,
             steps=self.steps,
         )
-        self._posterior = target.posterior(self._chain(target, problem), report)
+        report = self._start(report)
+        self._finish(report, _posterior=target.posterior(self._chain(target, problem), report))
         return self
 
     def _step_sizes(self, temperature: float, noise: float) -> Array:

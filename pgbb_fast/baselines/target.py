@@ -116,7 +116,7 @@ class ModelBaseline(Fitted):
         self.model = model
 
     def __repr__(self) -> str:
-        return f"{self._who}({self.model!r})"
+        return f"{self._who}({self.model!r}, {self._state()})"
 
 
 def whole_batch(target: Target, **changes: Any) -> Problem:

@@ -20,7 +20,7 @@ from pgbb_fast.accountant import (
 from pgbb_fast.accountant.asymptotic import asymptotic_mu, gaussian_delta
 from pgbb_fast.accountant.roots import bracket_root
 from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.privacy import ADJACENCY, PLAIN, guarantee, require_accounted, require_guarantee
+from pgbb_fast.privacy import ADJACENCY, PLAIN, Circumstances, guarantee, require_accounted, require_guarantee
 from pgbb_fast.remembered import remembered
 
 __all__ = [
@@ -41,7 +41,7 @@ SPREADS = (0.5, 1.0, 4.0, 16.0)  # candidates of m, in units of n / B
 
 
 @dataclass(frozen=True)
-class BootstrapReport:
+class BootstrapReport(Circumstances):
     """What was spent, on what, under which adjacency.
 
     Attributes
@@ -89,7 +89,7 @@ class BootstrapReport:
         assert self.estimate.noise_multiplier is not None
         return self.estimate.noise_multiplier / 2.0
 
-    def statement(self) -> str:
+    def sentence(self) -> str:
         """The guarantee in a sentence, for a publication."""
         m = self.mechanism
         what = f"{m.replicates} noisy estimates on resamples of {m.resample_size} records, noise multiplier "

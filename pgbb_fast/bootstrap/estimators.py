@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from pgbb_fast import validation as check
@@ -21,9 +21,11 @@ from pgbb_fast.bootstrap.deconvolution import DeconvolvedPosterior
 from pgbb_fast.bootstrap.posterior import BootstrapPosterior
 from pgbb_fast.bootstrap.releases import Secret, noise_sd, release_estimate, release_replicates, require_grid
 from pgbb_fast.bootstrap.statistic import Statistic
-from pgbb_fast.errors import DomainError, NotFittedError
+from pgbb_fast.errors import DomainError
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys
+from pgbb_fast.silence import unseen
+from pgbb_fast.spending import Spender
 
 __all__ = ["AsymptoticMOutOfNBootstrap", "BootstrapPlan", "DPBootstrap", "MOutOfNBootstrap"]
 
@@ -52,7 +54,7 @@ class BootstrapPlan:
     width: float
 
 
-class _Bootstrap:
+class _Bootstrap(Spender):
     """Settings, calibration and the fitted attributes."""
 
     _who: ClassVar[str]
@@ -63,17 +65,16 @@ class _Bootstrap:
         self.statistic = statistic
         self.replicates = None if replicates is None else check.integer(self._who, "replicates", replicates, 2)
         self.seed = None if seed is None else check.integer(self._who, "seed", seed, 0)
-        self._posterior: Posterior | None = None
 
     def __repr__(self) -> str:
-        return f"{self._who}({type(self.statistic).__name__}, {'fitted' if self._posterior else 'not fitted'})"
+        seed = "" if self.seed is None else ", undone by its seed"
+        return f"{self._who}({type(self.statistic).__name__}{seed}, {self._state()})"
 
     @property
     def posterior_(self) -> Posterior:
         """The released posterior."""
-        if self._posterior is None:
-            raise NotFittedError(f"{self._who}: call fit before posterior_")
-        return self._posterior
+        posterior: Posterior = self._require_fitted()
+        return posterior
 
     @property
     def privacy_(self) -> BootstrapReport:
@@ -85,6 +86,9 @@ class _Bootstrap:
     def _report(self, n: int) -> BootstrapReport:
         raise NotImplementedError
 
+    def _planned(self, n: int) -> BootstrapReport:
+        return replace(self._report(n), undone_by_seed=self.seed is not None)
+
     def plan(self, n: int, *, spread: float = SPREAD, level: float = 0.95) -> BootstrapPlan:
         """What ``fit`` on n records will spend, with which noise, and how wide an interval to expect.
 
@@ -94,7 +98,7 @@ class _Bootstrap:
         check.integer(self._who, "n", n, 2)
         check.positive(self._who, "spread", spread)
         check.between(self._who, "level", level, 0.0, 1.0)
-        report = self._report(n)
+        report = self._planned(n)
         m, own = report.mechanism.resample_size, report.estimate_multiplier or 0.0
         l = self.statistic.l  # noqa: E741
         width = predicted_width(
@@ -108,6 +112,7 @@ class _Bootstrap:
         )
         return BootstrapPlan(report, own * l / n, report.replicate_multiplier * l / m, l * width)
 
+    @unseen()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Spend the budget on the (n, p) records (and y, where the statistic has one).
 
@@ -119,7 +124,7 @@ class _Bootstrap:
             A setting is out of its domain, or the guarantee can't be given.  Nothing was spent.
         """
         task = self.statistic.task(self._who, X, y)
-        report = self._report(task.n)
+        report = self._planned(task.n)
         m, B = report.mechanism.resample_size, report.mechanism.replicates
         require_grid(self._who, task, m, report.replicate_multiplier)
         own = report.estimate_multiplier
@@ -127,14 +132,15 @@ class _Bootstrap:
             require_grid(self._who, task, task.n, own)
         secret = Secret(Keys.fresh(self.seed).secret)
         records = task.load()
-        self._posterior = None
+        report = self._start(report)
         replicates = release_replicates(task, records, secret, m, B, report.replicate_multiplier)
         common: dict[str, Any] = {"to_natural": task.to_natural, "names": task.names, "privacy": report}
         sd = noise_sd(task, m, report.replicate_multiplier)
+        posterior: Posterior
         if own is None:
-            self._posterior = DeconvolvedPosterior(replicates, noise_sd=sd, **common)
+            posterior = DeconvolvedPosterior(replicates, noise_sd=sd, **common)
         else:
-            self._posterior = BootstrapPosterior(
+            posterior = BootstrapPosterior(
                 release_estimate(task, records, secret, own),
                 replicates,
                 estimate_sd=noise_sd(task, task.n, own),
@@ -143,6 +149,7 @@ class _Bootstrap:
                 resample_size=m,
                 **common,
             )
+        self._finish(report, _posterior=posterior)
         return self
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,11 +22,13 @@ from pgbb_fast.accountant.orders import epsilon_from_moments
 from pgbb_fast.accountant.roots import bracket_root
 from pgbb_fast.bootstrap.releases import Secret, noise_sd, release_estimate, require_grid
 from pgbb_fast.bootstrap.statistic import Statistic, Task
-from pgbb_fast.errors import DomainError, NotFittedError
+from pgbb_fast.errors import DomainError
 from pgbb_fast.kernels import reference
 from pgbb_fast.posterior import AffineMap, Posterior, Shapes
-from pgbb_fast.privacy import ADJACENCY, guarantee, outward, require_guarantee
+from pgbb_fast.privacy import ADJACENCY, Circumstances, guarantee, outward, require_guarantee
 from pgbb_fast.releases import Keys
+from pgbb_fast.silence import unseen
+from pgbb_fast.spending import Spender
 
 __all__ = ["BLBQuantiles", "LittlePosterior", "LittleReport", "median_probabilities", "spent"]
 
@@ -38,7 +40,7 @@ LEAST_SUBSET = 10
 
 
 @dataclass(frozen=True)
-class LittleReport:
+class LittleReport(Circumstances):
     """What was spent: ``medians`` exponential mechanisms of ``median_epsilon`` each, and one Gaussian release.
 
     Attributes
@@ -65,7 +67,7 @@ class LittleReport:
         """Epsilon at ``delta`` of the mechanisms named, by this version's accountant."""
         return spent(concentrated(self.medians, self.median_epsilon, self.estimate_multiplier), self.delta)
 
-    def statement(self) -> str:
+    def sentence(self) -> str:
         """The guarantee in a sentence, for a publication."""
         epsilon, delta = guarantee(self)
         return (
@@ -203,7 +205,7 @@ class LittlePosterior(Posterior):
         return cls(arrays["estimate"], arrays["sides"], level=settings["level"], **common)
 
 
-class BLBQuantiles:
+class BLBQuantiles(Spender):
     """Confidence intervals at one level from private medians of little bootstraps' quantiles.
 
     Parameters
@@ -254,14 +256,16 @@ class BLBQuantiles:
         self.estimate_share = check.between(who, "estimate_share", estimate_share, 0.0, 1.0)
         self.root_bound = None if root_bound is None else check.positive(who, "root_bound", root_bound)
         self.seed = None if seed is None else check.integer(who, "seed", seed, 0)
-        self._posterior: LittlePosterior | None = None
+
+    def __repr__(self) -> str:
+        seed = "" if self.seed is None else ", undone by its seed"
+        return f"{self._who}({type(self.statistic).__name__}{seed}, {self._state()})"
 
     @property
     def posterior_(self) -> LittlePosterior:
         """The released posterior."""
-        if self._posterior is None:
-            raise NotFittedError(f"{self._who}: call fit before posterior_")
-        return self._posterior
+        posterior: LittlePosterior = self._require_fitted()
+        return posterior
 
     @property
     def privacy_(self) -> LittleReport:
@@ -280,8 +284,9 @@ class BLBQuantiles:
         subsets = self.subsets or min(most, max(10, math.ceil(32.0 / first.median_epsilon)))
         if not 3 <= subsets <= most:
             raise DomainError(f"{self._who}: {n} records can't fill {subsets} subsets of {LEAST_SUBSET}")
-        return calibrate(n, subsets, 2 * d, **budget)
+        return replace(calibrate(n, subsets, 2 * d, **budget), undone_by_seed=self.seed is not None)
 
+    @unseen()
     def fit(self, X: Any, y: Any = None) -> Self:
         """Spend the budget; errors as for :meth:`MOutOfNBootstrap.fit`."""
         task = self.statistic.task(self._who, X, y)
@@ -292,7 +297,7 @@ class BLBQuantiles:
         top = self.root_bound or task.l
         edges = np.asarray(top * RATIO ** -np.arange(CELLS, dtype=np.float64)[::-1], dtype=np.float64)
         records = task.load()
-        self._posterior = None
+        report = self._start(report)
         estimate = release_estimate(task, records, secret, report.estimate_multiplier)
         own = math.sqrt(task.n) * noise_sd(task, task.n, report.estimate_multiplier)
         quantiles = self._quantiles(task, records, report.subsets, own, keys.partition)
@@ -301,7 +306,7 @@ class BLBQuantiles:
             for side in range(2):
                 values = np.maximum(quantiles[:, side, j], 0.0)
                 sides[side, j] = _release_median(values, edges, report.median_epsilon, secret, 2 * j + side)
-        self._posterior = LittlePosterior(
+        posterior = LittlePosterior(
             estimate,
             sides / math.sqrt(task.n),
             level=self.level,
@@ -309,6 +314,7 @@ class BLBQuantiles:
             names=task.names,
             privacy=report,
         )
+        self._finish(report, _posterior=posterior)
         return self
 
     def _quantiles(self, task: Task, records: Any, subsets: int, own: float, seed: int) -> Array:
@@ -325,9 +331,9 @@ class BLBQuantiles:
         out = np.empty((subsets, 2, len(task.box)))
         for s in range(subsets):
             members = order[s * size : (s + 1) * size]
-            whole = task.evaluate(records, members[None])
+            whole = task.above(records, members[None])
             index = members[rng.integers(size, size=(self.resamples, task.n))]
-            root = math.sqrt(task.n) * (task.evaluate(records, index) - whole)
+            root = math.sqrt(task.n) * (task.above(records, index) - whole)
             root = root + own * rng.standard_normal(root.shape)
             high, low = np.quantile(root, [1.0 - tail, tail], axis=0)
             out[s] = high, -low

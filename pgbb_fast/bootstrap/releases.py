@@ -3,7 +3,8 @@
 Values are rounded to a grid of 2^-40 of the sensitivity and noise is added in integers (``kernels.scalar.normal``: the
 law of a rounded normal, exactly), so what is released depends on its exact value through the integers only.  Two
 roundings move a coordinate by at most one unit: less than 2^-30 of the sensitivity for up to 2^20 coordinates, and the
-noise is larger than the accountant's by that much.  ``SLACK`` also covers the rounding of a mean's division.
+noise is larger than the accountant's by that much.  What rounding in double precision adds before is part of the
+statistic's own sensitivity (``Task``).
 """
 
 from __future__ import annotations
@@ -69,17 +70,18 @@ def _noise(secret: Secret, step: int, shape: tuple[int, int], noise_multiplier: 
 
 
 def _noisy(task: Task, theta: Array, m: int, noise: NDArray[np.int64]) -> Array:
-    """theta (b, d) on the grid, plus ``noise`` on the grid."""
+    """theta (b, d), relative to the box's low corner, on the grid, plus ``noise`` on the grid; then the corner is
+    added.  What is not a number counts as the corner."""
     low, high = task.box[:, 0], task.box[:, 1]
     unit = task.sensitivity(m) / GRID
-    value = np.rint((np.clip(theta, low, high) - low) / unit).astype(np.int64)
+    value = np.rint(np.fmin(np.fmax(theta, 0.0), high - low) / unit).astype(np.int64)
     return np.asarray(low + (value + noise) * unit)
 
 
 def release_estimate(task: Task, records: object, secret: Secret, noise_multiplier: float) -> Array:
     """The estimate on all n records with noise, (d,)."""
     noise = _noise(secret, ESTIMATE, (1, len(task.box)), noise_multiplier)
-    return np.asarray(_noisy(task, task.evaluate(records, None), task.n, noise)[0])
+    return np.asarray(_noisy(task, task.above(records, None), task.n, noise)[0])
 
 
 def release_replicates(
@@ -97,6 +99,6 @@ def release_replicates(
     for start in range(0, replicates, at_once):
         count = min(at_once, replicates - start)
         index = resampler.draw(count * m).reshape(count, m)
-        theta = task.evaluate(records, index)
+        theta = task.above(records, index)
         out[start : start + count] = _noisy(task, theta, m, noise[start : start + count])
     return out

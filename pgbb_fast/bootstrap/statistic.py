@@ -15,18 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
-from pgbb_fast.bootstrap.solver import TOLERANCE, Curve, Rows, huber_curve, logistic_curve, minimise
+from pgbb_fast.bootstrap.solver import Curve, Rows, accuracy, huber_curve, logistic_curve, minimise
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.design import Bounds, Design, different_names, pairs
 from pgbb_fast.estimators.records import feature_names, features, require_finite, require_host, target
 from pgbb_fast.kernels.arguments import as_double
 from pgbb_fast.posterior import AffineMap
+from pgbb_fast.silence import FAILURES
 
 __all__ = ["Custom", "Mean", "RegularisedRegression", "Statistic", "Task"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 RECORD_BITS = 30  # a mean's records are rounded to their range / 2^30, and added as integers
+ROUNDING = 2.0**-50  # of the box's diagonal: by what arithmetic in double precision can add to a distance
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,16 @@ class Task:
         Public bounds of theta; values outside are moved to it, which cannot increase a distance.
     load : callable
         () -> records, checked and mapped.
-    evaluate : callable
-        (records, indices (b, m), or None for all n once) -> theta (b, d).
+    above : callable
+        (records, indices (b, m), or None for all n once) -> theta less the low corner of the box (b, d).
+
+    Notes
+    -----
+    Noise is added to ``above``, and the corner afterwards: a number far from zero has roundings of its own size, which
+    beside a narrow box would be a sensitivity larger than the one stated.  From a statistic's own exact value on, a
+    coordinate has at most four roundings (of a sum's conversion, a quotient, a product or difference, and in units of
+    the grid), each of at most 2^-53 of the box's width; two such values differ by at most 2^-50 of the box's diagonal
+    more than the exact ones: ``ROUNDING``, which ``sensitivity`` includes.
     """
 
     n: int
@@ -57,7 +67,11 @@ class Task:
     box: Array
     to_natural: AffineMap
     load: Callable[[], Any]
-    evaluate: Callable[[Any, Indices | None], Array]
+    above: Callable[[Any, Indices | None], Array]
+
+    def evaluate(self, records: Any, index: Indices | None) -> Array:
+        """theta of the samples (b, d), in unit coordinates."""
+        return np.asarray(self.box[:, 0] + self.above(records, index))
 
 
 class Statistic(ABC):
@@ -110,20 +124,20 @@ class Mean(Statistic):
             inside = np.clip(as_double(array), self._bounds[:, 0], self._bounds[:, 1])
             return np.rint((inside - low) / width * top).astype(np.int64)
 
-        def evaluate(records: NDArray[np.int64], index: Indices | None) -> Array:
+        def above(records: NDArray[np.int64], index: Indices | None) -> Array:
             chosen = _chosen(records, index)
-            return np.asarray(low + chosen.sum(axis=1) / (chosen.shape[1] * top) * width)
+            return np.asarray(chosen.sum(axis=1) / (chosen.shape[1] * top) * width)
 
         d = len(low)
         return Task(
             len(array),
             names,
             self.l,
-            lambda m: self.l / m,
+            lambda m: self.l / m + _rounding(self._bounds),
             self._bounds,
             AffineMap(np.eye(d), np.zeros(d)),
             load,
-            evaluate,
+            above,
         )
 
 
@@ -194,6 +208,7 @@ class RegularisedRegression(Statistic):
         names = feature_names(who, X, self._names, array.shape[1])
         first = int(design.intercept)
         d = first + array.shape[1]
+        off = accuracy(self._curve, self._ridge, design.feature_bound, d)
 
         def load() -> tuple[Array, Array]:
             require_finite(who, X=array, y=response)
@@ -203,7 +218,9 @@ class RegularisedRegression(Statistic):
                 return x, (as_double(response) > 0.5).astype(np.float64)
             return x, design.unit_target(response).astype(np.float64)
 
-        def evaluate(records: tuple[Array, Array], index: Indices | None) -> Array:
+        box = np.tile([-self._reach, self._reach], (d, 1))
+
+        def above(records: tuple[Array, Array], index: Indices | None) -> Array:
             x, t = records
             if index is None:
                 rows = Rows(x, t, np.ones((1, len(x))))
@@ -214,17 +231,18 @@ class RegularisedRegression(Statistic):
                 rows = Rows(x[used], t[used], count[:, used].astype(np.float64))
             else:
                 rows = Rows(x[index], t[index])
-            return minimise(rows, self._curve, self._ridge, design.feature_bound)
+            return minimise(rows, self._curve, self._ridge, design.feature_bound) + self._reach
 
         return Task(
             len(array),
             different_names((("intercept",) if first else ()) + names),
             self.l,
-            lambda m: self.l * (1.0 / m + TOLERANCE),  # two estimates, each within |grad| / ridge of the minimum
-            np.tile([-self._reach, self._reach], (d, 1)),
+            # two estimates, each within |grad| / ridge of the minimum
+            lambda m: self.l * (1.0 / m + off) + _rounding(box),
+            box,
             design.to_natural(False),
             load,
-            evaluate,
+            above,
         )
 
 
@@ -232,14 +250,16 @@ class Custom(Statistic):
     """Any estimator whose sensitivity the user states.
 
     **The guarantee rests on that statement**: for all samples of any size m that differ in one record, the estimates
-    must lie within l / m of each other in Euclidean norm, once moved to the box.  Nothing here can check it.
+    must lie within l / m of each other in Euclidean norm, once moved to the box, as they are computed: a mean of
+    numbers far from zero has roundings of their size, so subtract a public number first.  Nothing here can check it.
 
     Parameters
     ----------
     function : callable
-        records (m, p) -> theta, a number or (d,).  With y given to ``fit``, records have it as the last column.  It
-        is tried first on made-up records; later, samples for which it fails or is not a number count as the middle of
-        the box, silently: whether a fit succeeds must not depend on a record.
+        records (m, p) -> theta, a number or (d,).  With y given to ``fit``, records have it as the last column.  Each
+        sample is a copy of its own, which the function may change (sort in place); it must not remember one.  It is
+        tried first on made-up records; later, samples for which it fails or is not a number count as the middle of the
+        box, silently: whether a fit succeeds must not depend on a record.
     l : float
         The statement above.
     box : sequence of (low, high)
@@ -273,7 +293,8 @@ class Custom(Statistic):
         array = features(who, X, np.shape(X)[1] if np.ndim(X) == 2 else 1)
         _some(who, len(array))
         response = None if y is None else target(who, y, len(array))
-        middle = self._box.mean(axis=1)
+        low = self._box[:, 0]
+        middle = (self._box[:, 1] - low) / 2.0
         d = len(middle)
 
         def load() -> Array:
@@ -284,30 +305,40 @@ class Custom(Statistic):
             return np.column_stack([as_double(array), as_double(response)])
 
         columns = array.shape[1] + (response is not None)
-        trial = np.asarray(self._function(np.random.default_rng(0).normal(size=(50, columns))), dtype=np.float64)
+        try:
+            trial = np.asarray(self._function(np.random.default_rng(0).normal(size=(50, columns))), dtype=np.float64)
+        except FAILURES as error:
+            raise DomainError(
+                f"{who}: the function given to Custom fails on made-up records: {type(error).__name__}: {error}"
+            ) from error
         if trial.size != d:
             raise DomainError(f"{who}: the function given to Custom must return {d} number(s), got shape {trial.shape}")
 
         def one(records: Array) -> Array:
             try:
-                theta = np.asarray(self._function(records), dtype=np.float64).reshape(d)
-            except Exception:
+                theta = np.asarray(self._function(records.copy()), dtype=np.float64).reshape(d) - low
+            except FAILURES:
                 return np.asarray(middle)
             return np.where(np.isnan(theta), middle, theta)
 
-        def evaluate(records: Array, index: Indices | None) -> Array:
+        def above(records: Array, index: Indices | None) -> Array:
             return np.stack([one(sample) for sample in _chosen(records, index)])
 
         return Task(
             len(array),
             self._names,
             self._l,
-            lambda m: self._l / m,
+            lambda m: self._l / m + _rounding(self._box),
             self._box,
             AffineMap(np.eye(d), np.zeros(d)),
             load,
-            evaluate,
+            above,
         )
+
+
+def _rounding(box: Array) -> float:
+    """``ROUNDING`` in the units of theta."""
+    return ROUNDING * float(np.linalg.norm(box[:, 1] - box[:, 0]))
 
 
 def _some(who: str, n: int) -> None:

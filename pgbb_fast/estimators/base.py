@@ -13,7 +13,7 @@ from pgbb_fast import validation as check
 from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.blocks import MIN_BLOCKS, block_size, gamma_star, partition
 from pgbb_fast.devices import DEVICES, Device, place, resolve
-from pgbb_fast.errors import DeviceError, DomainError, NotFittedError
+from pgbb_fast.errors import DeviceError, DomainError
 from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior
 from pgbb_fast.exploration import Exploration, number_of_segments
 from pgbb_fast.kernels.arguments import Records
@@ -21,6 +21,7 @@ from pgbb_fast.losses import Loss
 from pgbb_fast.posterior import AffineMap, Posterior
 from pgbb_fast.privacy import PrivacyReport, calibrate, require_clip, sampling_threshold, suggested_rate
 from pgbb_fast.releases import Keys, Problem
+from pgbb_fast.spending import Spender
 
 OnStep = Callable[[int], None]
 Unit = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]   # features, response and map of Records
@@ -29,7 +30,18 @@ MOMENT_SHARE = 0.05
 ASK_RATE = 0.2  # where the accountant is asked for the rule of the sampling rate
 
 
-class PrivateEstimator:
+def _require_optimiser(who: str, posterior: str, training: object) -> None:
+    """What is no Exploration is the network's Optimiser."""
+    if posterior == "generator":
+        from pgbb_fast.training import Optimiser  # here: estimators may be imported without torch
+
+        if isinstance(training, Optimiser):
+            return
+    kinds = "an Exploration or an Optimiser" if posterior == "generator" else "an Exploration"
+    raise DomainError(f"{who}: training of the {posterior} posterior is {kinds}, got {type(training).__name__}")
+
+
+class PrivateEstimator(Spender):
     """Base of the estimators.  Subclasses say which loss and which map; this class spends the budget.
 
     Parameters
@@ -71,6 +83,9 @@ class PrivateEstimator:
         Draws, means, intervals, summary; save and load.
     privacy_ : PrivacyReport
         What was spent, on what, under which adjacency.
+    spent_ : tuple of Spending
+        Every fit of this object that has begun to release, those included that were interrupted.  A further fit spends
+        again; until it is done the posterior of the last one stays.
     device_ : Device
         Where the kernels of the last fit ran, and which GPU, or why the CPU.
     """
@@ -101,6 +116,8 @@ class PrivateEstimator:
         self.posterior = check.one_of(who, "posterior", posterior, tuple(POSTERIORS))
         self.sampling_rate = None if sampling_rate is None else check.probability(who, "sampling_rate", sampling_rate)
         self._explores = training is None or isinstance(training, Exploration)
+        if not self._explores:
+            _require_optimiser(who, posterior, training)
         default_steps = STEPS if self._explores else NOISY_TRAINING_STEPS
         self.steps = check.integer(who, "steps", default_steps if steps is None else steps, 1, 2**32 - 2)
         self.draws_per_step = (
@@ -113,19 +130,17 @@ class PrivateEstimator:
         self.training = training
         self.device = check.one_of(who, "device", device, DEVICES)
         self.seed = None if seed is None else check.integer(who, "seed", seed, 0)
-        self._posterior: Posterior | None = None
         self.device_: Device | None = None
 
     def __repr__(self) -> str:
-        fitted = "fitted" if self._posterior is not None else "not fitted"
-        return f"{self._who}(epsilon={self.epsilon:g}, delta={self.delta:g}, {fitted})"
+        seed = "" if self.seed is None else ", undone by its seed"
+        return f"{self._who}(epsilon={self.epsilon:g}, delta={self.delta:g}{seed}, {self._state()})"
 
     @property
     def posterior_(self) -> Posterior:
         """The released posterior."""
-        if self._posterior is None:
-            raise NotFittedError(f"{self._who}: call fit before posterior_")
-        return self._posterior
+        posterior: Posterior = self._require_fitted()
+        return posterior
 
     @property
     def privacy_(self) -> PrivacyReport:
@@ -171,13 +186,14 @@ class PrivateEstimator:
     def plan(self, n: int) -> PrivacyReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""
         check.integer(self._who, "n", n, self.n_blocks)
-        return calibrate(
+        report = calibrate(
             self._mechanism(n),
             budget_epsilon=self.epsilon,
             budget_delta=self.delta,
             moment_share=self.moment_share,
             moments=self._moments,
         )
+        return replace(report, undone_by_seed=self.seed is not None)
 
     def _run(
         self,
@@ -232,8 +248,8 @@ class PrivateEstimator:
             design_bound=None if report.moment is None else design_bound,
             device=device.kind,
         )
-        self._posterior, self.device_ = None, device
-        self._posterior = fit_posterior(
+        report = self._start(report)
+        posterior = fit_posterior(
             self.posterior,
             problem,
             box,
@@ -244,4 +260,5 @@ class PrivateEstimator:
             names=names,
             privacy=report,
         )
-        self._posterior.rule_name = loss.rule_name
+        posterior.rule_name = loss.rule_name
+        self._finish(report, _posterior=posterior, device_=device)

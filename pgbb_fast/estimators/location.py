@@ -16,6 +16,7 @@ from pgbb_fast.estimators.records import feature_names, features, in_place, requ
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.losses import exponential_mean, mean
 from pgbb_fast.posterior import AffineMap
+from pgbb_fast.silence import unseen
 
 __all__ = ["PrivateMean"]
 
@@ -62,6 +63,7 @@ class PrivateMean(PrivateEstimator):
         if x_bounds is None or not hasattr(x_bounds, "keys"):
             pairs(self._who, "x_bounds", x_bounds)
 
+    @unseen()
     def fit(self, X: Any, y: None = None, *, on_step: OnStep | None = None) -> Self:
         """Spend the budget on the (n, d) records; ``y`` is ignored.  Errors as for the regressors.
 

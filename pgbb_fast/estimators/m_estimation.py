@@ -17,6 +17,7 @@ from pgbb_fast.estimators.records import feature_names, features, require_finite
 from pgbb_fast.kernels.arguments import NO_MAP
 from pgbb_fast.losses import own_loss
 from pgbb_fast.posterior import AffineMap
+from pgbb_fast.silence import unseen
 
 if TYPE_CHECKING:
     from pgbb_fast.estimators.autograd import RecordGradients
@@ -86,6 +87,7 @@ class PrivateMEstimator(PrivateEstimator):
         if x_bounds is None or not hasattr(x_bounds, "keys"):
             pairs(self._who, "x_bounds", x_bounds)
 
+    @unseen()
     def fit(self, X: Any, y: Any = None, *, on_step: OnStep | None = None) -> Self:
         """Spend the budget on the (n, p) records and, with ``y_bounds``, their (n,) responses.
 
@@ -105,8 +107,7 @@ class PrivateMEstimator(PrivateEstimator):
         bounds = pairs(who, "x_bounds", self.x_bounds, columns)
         require_records(who, n, self.n_blocks)
         y_low, y_high = self.y_bounds or (0.0, 0.0)
-        filler = None if self.y_bounds is None else (y_low + y_high) / 2
-        gradients = RecordGradients(self.loss, (bounds.mean(axis=1), filler))
+        gradients = RecordGradients(self.loss, len(bounds), response=self.y_bounds is not None)
         self._try(gradients, bounds)
         centre, radius = self._box.mean(axis=1), (self._box[:, 1] - self._box[:, 0]) / 2
 

@@ -27,6 +27,7 @@ from pgbb_fast.losses import (
     own_slope,
     smoothed_quantile,
 )
+from pgbb_fast.silence import unseen
 
 __all__ = [
     "PrivateExpectileRegressor",
@@ -123,6 +124,7 @@ class PrivateRegressor(PrivateEstimator):
         low, high = self.y_bounds
         return (high - low) / 2 if self.fit_intercept else max(abs(low), abs(high))
 
+    @unseen()
     def fit(self, X: Any, y: Any, *, on_step: OnStep | None = None) -> Self:
         """Spend the budget on the records and keep the released posterior.
 

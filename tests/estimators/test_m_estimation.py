@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def squared(theta, x, y):
 
 
 def own(loss, p, has_y=True):
-    return losses.own_loss(RecordGradients(loss, (np.full(p, 0.5), 0.5 if has_y else None)))
+    return losses.own_loss(RecordGradients(loss, p, response=has_y))
 
 
 def classes(n, seed):
@@ -65,7 +66,7 @@ def test_gradients_are_those_of_the_formula():
     design = np.column_stack([np.ones(50), x])
     at = design @ theta
     for loss, slope in ((TORCH["logistic"], 1 / (1 + np.exp(-at)) - y), (squared, (at - y) / 2)):
-        got = RecordGradients(loss, (np.zeros(3), 0.0))(theta, x, y)
+        got = RecordGradients(loss, 3, response=True)(theta, x, y)
         assert np.abs(got - slope[:, None] * design).max() <= 64 * 10 * 2.0**-53
 
 
@@ -149,7 +150,7 @@ def test_a_record_for_which_the_loss_raises_leaves_every_bit_of_the_others(monke
     rng = np.random.default_rng(2)
     x = np.tile(np.eye(2).reshape(-1), (101, 1)) + rng.uniform(0, 0.3, (101, 4))
     y, theta = rng.uniform(0, 1, 101), np.array([0.3, 0.7])
-    gradients = RecordGradients(loss, (np.eye(2).reshape(-1), 0.5))
+    gradients = RecordGradients(loss, 4, response=True)
     good = gradients(theta, x, y)
     bad = [0, 40, 41, 100]
     x[bad] = -1.0
@@ -159,13 +160,102 @@ def test_a_record_for_which_the_loss_raises_leaves_every_bit_of_the_others(monke
     assert np.array_equal(got[rest], good[rest])
     monkeypatch.setattr(autograd, "NUMBERS", 64)    # 16 records at a time
     assert np.abs(gradients(theta, x, y)[rest] - good[rest]).max() < 1e-14
-    never = RecordGradients(loss, (-np.ones(4), 0.5))   # even the made-up record raises
-    assert np.isnan(never(theta, x[:16], y[:16])).all()
+    assert np.isnan(gradients(theta, np.repeat(x[:1], 40, axis=0), y[:40])).all()   # every record raises
+
+
+# torch's operations whose batches might be computed by groups of values, and the usual ones
+ROWS = {
+    "sine": lambda t, x, y: torch.sin(x @ t) * torch.cos(x * t).sum(),
+    "power": lambda t, x, y: ((x * t).abs() + 0.1).pow(2.5).sum() * torch.exp(-y),
+    "gamma": lambda t, x, y: torch.lgamma(y * torch.exp(t[0])) - t[1] * torch.digamma(y),
+    "normal": lambda t, x, y: torch.special.log_ndtr(x @ t).sum() + torch.erf(t[0] * y),
+    "sum of exponentials": lambda t, x, y: torch.logsumexp(x * t, 0) + torch.softmax(x * t, 0)[1],
+    "product": lambda t, x, y: (x.reshape(2, 3) @ t.reshape(3, 2)).pow(3).sum(),
+    "matrix exponential": lambda t, x, y: torch.linalg.matrix_exp((x[:4] * t[:4]).reshape(2, 2)).sum() * y,
+    "cholesky": lambda t, x, y: torch.linalg.cholesky(torch.eye(3, dtype=t.dtype) + torch.outer(x[:3], t[:3])).sum(),
+    "solve": lambda t, x, y: torch.linalg.solve(torch.eye(3, dtype=t.dtype) + torch.outer(x[:3], t[:3]), x[3:]).sum(),
+    "eigenvalues": lambda t, x, y: torch.linalg.eigvalsh(torch.diag(x[:3]) + torch.outer(t[:3], t[:3])).prod(),
+    "sort": lambda t, x, y: (torch.sort(x * t)[0] * x).sum() + torch.cumsum(x * t, 0).sin().sum(),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_s_bits_do_not_depend_on_the_other_rows(name):
+    """Whatever the other record: ordinary, huge, infinite, nan, or one that raises."""
+    rng = np.random.default_rng(3)
+    x, y, theta = rng.normal(0, 1, (203, 6)), rng.uniform(0.1, 2, 203), rng.normal(0, 1, 6)
+    gradients = RecordGradients(ROWS[name], 6, response=True)
+    before = gradients(theta, x, y)
+    for me in (0, 3, 101, 202):
+        others = np.arange(203) != me
+        for value in (0.0, 17.0, -60.0, 1e5, -1e200, math.inf, math.nan):
+            new_x, new_y = x.copy(), y.copy()
+            new_x[me], new_y[me] = value, abs(value)
+            assert np.array_equal(gradients(theta, new_x, new_y)[others], before[others], equal_nan=True)
+
+
+def raising_below(theta, x, y):
+    """Raises for records with x_1 < theta_1, a made-up one in the middle of any bounds included once theta is high."""
+    return (eta(theta, x) - y) ** 2 + 0 * torch.linalg.cholesky((x[:1] - theta[:1]).reshape(1, 1)).sum()
+
+
+@pytest.mark.parametrize("loss", [raising_below, lambda t, x, y: raising_below(t, x, y) * torch.exp(x[0])])
+@pytest.mark.parametrize("low", [-0.5, 0.55, 0.9])
+def test_a_record_that_raises_moves_the_sum_by_its_own_term_at_every_theta(loss, low):
+    """Exact integer sums over 300 records, at a theta at which a record in the middle of the bounds, (1/2, 1/2), raises
+    (low = .55 and .9) or doesn't: replacing one, by one that raises or doesn't, moves the sum by at most the two terms'
+    bounds, 2 u; and whoever raises counts as zero."""
+    rng = np.random.default_rng(5)
+    n, S, me = 300, 5, 17
+    x, y, block = rng.uniform(0.6, 1, (n, 2)), rng.uniform(0, 1, n), np.resize(np.arange(S), n)
+    weights = np.zeros((1, S + 1))
+    weights[:, :S] = rng.dirichlet(np.ones(S), 1)
+    draws = Draws(np.array([[low, 0.2, -0.4]]), weights, np.zeros((1, 2)))
+    mechanism, stream, mine = Mechanism(1.0, GRID, 0.0), Stream(rng.integers(0, 2**32, 8), 4), own(loss, 2)
+    sums = []
+    for feature in (-2.0, 0.2, 0.52, 0.7, 0.95, 1e200):
+        x[me, 0] = feature
+        sums.append(
+            reference.gradient_step(
+                lambda *parts: mine.own_gradient(*parts, False), Records(x, y, block), draws, mechanism, stream
+            )[0]
+        )
+    for a in sums:
+        for b in sums:
+            assert np.linalg.norm((a - b) / GRID) <= 2 * weights[0, block[me]]
+    raises = np.array([-2.0, 0.2, 0.52, 0.7, 0.95]) <= low
+    zero = next((total for total, fails in zip(sums, raises, strict=False) if fails), None)
+    if zero is not None:
+        assert all(np.array_equal(total, zero) == fails for total, fails in zip(sums, raises, strict=False))
+    assert np.abs(sums[-2]).max() > 0      # the others are there: not everything counts as zero
+
+
+def test_a_loss_that_raises_for_every_batch_is_computed_by_copies():
+    """What raises without a record that raises by itself is no loss of one record: each then stands alone."""
+    rng = np.random.default_rng(6)
+    x, y, theta = rng.uniform(0, 1, (7, 2)), rng.uniform(0, 1, 7), np.array([0.1, 0.5, -0.2])
+    gradients = RecordGradients(squared, 2, response=True)
+    truth, real = gradients(theta, x, y), gradients.tried
+
+    def mixed(theta, x, y):
+        if len(x) > 1 and (x != x[0]).any():
+            raise RuntimeError
+        return real(theta, x, y)
+
+    gradients.tried = mixed
+    assert np.array_equal(gradients(theta, x, y), truth)
+
+
+def test_a_loss_that_ends_the_process_for_a_record_counts_as_zero():
+    slope = losses.own_slope(lambda y, eta: sys.exit() if y > 1 else y, 2.0)
+    got = slope.own_gradient(np.zeros(1), np.ones((2, 1)), np.array([1.0, 3.0]), False)
+    assert got[0, 0] == 0.5
+    assert math.isnan(got[1, 0])
 
 
 def test_torch_keeps_its_threads_and_an_empty_minibatch_has_no_gradient():
     before = torch.get_num_threads()
-    got = RecordGradients(TORCH["logistic"], (np.zeros(2), 0.0))(np.zeros(3), np.zeros((0, 2)), np.zeros(0))
+    got = RecordGradients(TORCH["logistic"], 2, response=True)(np.zeros(3), np.zeros((0, 2)), np.zeros(0))
     assert got.shape == (0, 3)
     assert torch.get_num_threads() == before
 
