@@ -61,9 +61,10 @@ def _loaded(package: str) -> Any:
 
 
 def _is(values: Any, package: str, *names: str) -> bool:
+    """Whether ``values`` is of one of a package's types, by its own type: it isn't asked."""
     module = _loaded(package)
     kinds = tuple(kind for kind in (getattr(module, name, None) for name in names) if isinstance(kind, type))
-    return bool(kinds) and isinstance(values, kinds)
+    return bool(kinds) and issubclass(type(values), kinds)
 
 
 # ---- columns --------------------------------------------------------------------------------------------------------

@@ -40,13 +40,18 @@ COPIED_TYPES = [np.int64, np.uint32, np.uint64, np.longdouble, np.dtype(">f4"), 
 UNEVEN = {"x_bounds": [(-4.1, 5.3), (0.1, 7.9)], "y_bounds": (-7.7, 8.1), **SETTINGS}
 
 
-def layouts(X, y):
-    """The numbers of whole-number arrays X and y in every type that has them, layout and container: (name, X, y)."""
+def types(X, y):
+    """The numbers of whole-number arrays X and y in every type: (name, X, y)."""
     for kind in KERNEL_TYPES + COPIED_TYPES:
         if kind == BFLOAT16:
             yield "bfloat16", *((a.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(kind) for a in (X, y))
         else:
             yield str(kind), X.astype(kind), y.astype(kind)
+
+
+def layouts(X, y):
+    """And in every layout and container."""
+    yield from types(X, y)
     single = X.astype(np.float32)
     wide, tall = np.zeros((len(X), 5), np.float32), np.zeros((3 * len(X), 2), np.int16)
     wide[:, 1::2], tall[::3] = X, X
@@ -58,7 +63,7 @@ def layouts(X, y):
     yield "lists of one fraction", [*X.tolist()[:-1], X[-1].astype(float).tolist()], [*y.tolist()[:-1], float(y[-1])]
     yield "tuples of NumPy numbers", tuple(tuple(row) for row in single), tuple(y)
     yield "masked, nothing hidden", np.ma.masked_array(X, mask=False), np.ma.masked_array(y.astype(np.float64))
-    yield "matrix", np.matrix(X), pd.Index(y)
+    yield "index", X, pd.Index(y)
     yield "structured", np.array([tuple(row) for row in X], dtype=[("a", np.int8), ("b", np.float64)]), y
     yield "frame", pd.DataFrame(X), pd.Series(y)
     yield "frame of two types", pd.DataFrame({"a": X[:, 0].astype(np.int8), "b": X[:, 1] * 1.0}), pd.Series(y * 1.0)
@@ -98,13 +103,32 @@ def test_a_fit_is_the_same_to_the_bit_as_one_on_copies(dtype, copied):
     assert np.array_equal(released(PrivateHuberRegressor(**REGRESSION).fit(X, y)), want)
 
 
-def test_the_same_numbers_give_the_same_bits_whatever_their_type_and_layout():
+def test_the_same_numbers_give_the_same_bits_whatever_their_type():
     """One record must not decide, by the type that it gives a column, how all the others are rounded."""
-    X, y = (np.abs(part) for part in numbers(np.int64, 1_500))
-    found = {name: released(PrivateHuberRegressor(**UNEVEN).fit(*data)) for name, *data in layouts(X, y)}
-    assert len(found) == len(KERNEL_TYPES + COPIED_TYPES) + 20
+    X, y = (np.abs(part) for part in numbers(np.int64))
+    found = {name: released(PrivateHuberRegressor(**UNEVEN).fit(*data)) for name, *data in types(X, y)}
+    assert len(found) == len(KERNEL_TYPES + COPIED_TYPES)
     first = found.pop("<class 'numpy.float64'>")
     assert [name for name, mean in found.items() if not np.array_equal(mean, first)] == []
+
+
+@pytest.mark.parametrize("single", [True, False], ids=["single precision", "double precision"])
+def test_the_same_numbers_are_the_same_records_in_every_layout_and_container(single):
+    """What the kernels are given, read as they read it: numbers in single precision, and the map of them."""
+    X, y = (np.abs(part) for part in numbers(np.int64, 200))
+    ends = UNEVEN["x_bounds"] if single else [(-2_000.1, -1_990.3), (0.1, 7.9)]
+    design = Design(("a", "b"), np.array(ends), UNEVEN["y_bounds"], True, (1, 1))
+    assert (design.maps[0] is not None) == single
+    found = {}
+    for name, x, response in layouts(X, y):
+        x, response = records.features("fit", x, 2)[0], records.target("fit", response, len(y))
+        x, response, table = design.unit_records(x, response)
+        found[name] = [*(as_double(part).astype(np.float32) for part in (x, response)), table]
+    assert len(found) == len(KERNEL_TYPES + COPIED_TYPES) + 18
+    first = found.pop("<class 'numpy.float64'>")
+    assert np.array_equal(first[0], X) == single
+    differ = [n for n, other in found.items() if not all(map(np.array_equal, other, first))]
+    assert differ == []
 
 
 @pytest.mark.parametrize("bounds", ["near", "far"])
