@@ -14,11 +14,11 @@ BFLOAT16 = np.dtype([("bfloat16", np.uint16)])      # NumPy has no such type: th
 
 
 def as_double(array: NDArray[Any]) -> NDArray[np.float64]:
-    """The stored numbers, of any type that :class:`Records` takes, in double precision: exact for all of them."""
+    """The stored numbers in double precision, by rows: exact for all types that :class:`Records` takes."""
     if array.dtype == BFLOAT16:     # the upper half of a single-precision number
         array = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(invalid="ignore"):
-        return array.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return array.astype(np.float64, order="C")
 
 
 class Records(NamedTuple):
@@ -37,8 +37,9 @@ class Records(NamedTuple):
         For records in block order: those of block b are starts[b] .. starts[b + 1] - 1, starts[0] = 0 and
         starts[S + 1] = n.
     map : (p + 1, 2) float32, optional
-        Public affine map of the stored numbers: column j stands for clip(map[j, 0] * x + map[j, 1], -1, 1), the last
-        row is y's.  Without it the stored numbers are the records.
+        Public affine map of the stored numbers, each rounded to double, then to single precision: column j stands for
+        clip(map[j, 0] * x + map[j, 1], -1, 1), the last row is y's.  So the same numbers of any type are the same
+        records.  Without a map the stored numbers are the records.
     """
 
     x: NDArray[Any]

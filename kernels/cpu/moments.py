@@ -49,6 +49,7 @@ def _encoded_number(array: Any, index: Any) -> Any:
 def _mapped(value, table, row):  # type: ignore[no-untyped-def]
     """The public map of ``Records.map``, if any."""
     if table.shape[0] > 0:
+        value = np.float64(np.float32(value))
         value = np.float64(table[row, 0]) * value + np.float64(table[row, 1])
         return min(max(value, -1.0), 1.0) if value == value else value
     return value

@@ -38,15 +38,16 @@ def _to_unit_kernel(encoding: str = "") -> Any:
 
 
 def unit_columns(array: Any, bounds: NDArray[np.float64], centre: Any, radius: Any) -> Any:
-    """(n, p) single-precision copy on the device, one column after another, of an (n, p) array there.
+    """(n, p) single-precision copy on the device, one column after another, of an (n, p) array there; (n,) of (n,).
 
     ``bounds`` (p, 2) are the columns' low and high, ``centre`` and ``radius`` (p,) their map.
     """
     span = span_of(array)
     table = cuda.as_cuda_array(span, sync=False)
+    shape, strides = (*span.shape, 1)[:2], (*span.strides, 1)[:2]
     out = cuda.device_array(span.shape, np.float32, order="F")
     public = [np.ascontiguousarray(part, dtype=np.float64) for part in (*bounds.T, centre, radius)]
     Launch(_to_unit_kernel(span.encoding), groups_for(-(-span.shape[0] // THREADS)))(
-        table, *span.shape, *span.strides, *map(cuda.to_device, public), out.ravel(order="F")
+        table, *shape, *strides, *map(cuda.to_device, public), out.ravel(order="F")
     )
     return out

@@ -40,6 +40,8 @@ def decoded(records: Records, p: int) -> tuple[NDArray[np.float64], NDArray[np.f
     y = as_double(records.y if records.y.size else records.x[:, -1])
     if records.map.size:
         slope, offset = records.map.astype(np.float64).T
+        with np.errstate(over="ignore"):
+            x, y = (part.astype(np.float32).astype(np.float64) for part in (x, y))
         x = np.clip(slope[:p] * x + offset[:p], -1, 1)
         y = np.clip(slope[-1] * y + offset[-1], -1, 1)
     if records.starts.size:

@@ -16,7 +16,7 @@ from pgbb_fast.baselines.solvers import LOSSES, Parts, minimise, ridge
 from pgbb_fast.blocks import MIN_BLOCKS, dirichlet, gamma_star, partition
 from pgbb_fast.errors import DataError, DomainError, NotFittedError
 from pgbb_fast.estimators.design import INTERCEPT, SCALE, different_names
-from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
+from pgbb_fast.estimators.records import features, given_names, require_finite, require_host, require_records, target
 from pgbb_fast.kernels.arguments import as_double
 from pgbb_fast.points import Domain
 from pgbb_fast.posterior import AffineMap
@@ -84,7 +84,8 @@ class NonPrivateBayesianBootstrap:
         self.penalty = check.real(who, "penalty", penalty)
         if not self.penalty >= 0.0 or (self.penalty > 0.0 and loss not in ("ridge", "logistic")):
             raise DomainError(f"{who}: penalty must be 0 or more, and only ridge and logistic have one")
-        self.fit_intercept, self.feature_names = bool(fit_intercept), feature_names
+        self.fit_intercept = check.flag(who, "fit_intercept", fit_intercept)
+        self.feature_names = given_names(who, "feature_names", feature_names)
         self.workers = check.integer(who, "workers", workers, 1)
         self.seed = check.integer(who, "seed", seed, 0)
         self._parts = self._loss_parts(constants)
@@ -121,12 +122,12 @@ class NonPrivateBayesianBootstrap:
 
     def estimate(self, X: Any, y: Any = None) -> Array:
         """The unweighted minimiser, (d,); not private."""
-        design, response = self._records(X, y)
+        design, response, _ = self._records(X, y)
         return np.asarray(self._solve(design, response, np.full((1, len(design)), 1.0 / len(design)), None)[0])
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Solve for every draw of the weights."""
-        design, response = self._records(X, y)
+        design, response, names = self._records(X, y)
         n, S = len(design), self.n_blocks
         rng = np.random.default_rng(self.seed)
         block = None if S is None else partition(n, S, rng)
@@ -142,7 +143,6 @@ class NonPrivateBayesianBootstrap:
         with ThreadPoolExecutor(self.workers) as pool:
             sample = np.concatenate(list(pool.map(chunk, range(len(seeds)))))
         d = sample.shape[1]
-        names = feature_names(self._who, X, self.feature_names, d - self._extra)
         if self.loss not in LOCATIONS:
             names = different_names((INTERCEPT,) * self.fit_intercept + names + (SCALE,) * (self.loss == "huber"))
         slopes = (1,) * (d - self._extra)
@@ -153,25 +153,21 @@ class NonPrivateBayesianBootstrap:
         )
         return self
 
-    @property
-    def _extra(self) -> int:
-        """Coordinates of theta beside the features."""
-        return 0 if self.loss in LOCATIONS else self.fit_intercept + (self.loss == "huber")
-
-    def _records(self, X: Any, y: Any) -> tuple[Array, Array]:
-        """Design (n, d) and response (n,), in double precision."""
-        array = np.asarray(X)
-        array = as_double(features(self._who, X, array.shape[1] if array.ndim == 2 else 0))
+    def _records(self, X: Any, y: Any) -> tuple[Array, Array, tuple[str, ...]]:
+        """Design (n, d) and response (n,), in double precision, and the features' names."""
+        require_host(self._who, X=X, y=y)
+        found, names = features(self._who, X, None, self.feature_names)
+        array = as_double(found)
         n = len(array)
         require_records(self._who, n, self.n_blocks or 1)
         require_finite(self._who, X=array)
         if self.loss in LOCATIONS:
-            return array, np.zeros(0)
-        response = as_double(target(self._who, y, n))
+            return array, np.zeros(0), names
+        response = as_double(target(self._who, y, n, X))
         require_finite(self._who, y=response)
         if self.loss == "logistic" and not np.isin(response, (0.0, 1.0)).all():
             raise DataError(f"{self._who}: the logistic loss takes y of zeros and ones")
-        return np.column_stack([np.ones(n), array]) if self.fit_intercept else array, response
+        return np.column_stack([np.ones(n), array]) if self.fit_intercept else array, response, names
 
     def _weights(
         self, rng: np.random.Generator, count: int, n: int, block: NDArray[np.unsignedinteger[Any]] | None

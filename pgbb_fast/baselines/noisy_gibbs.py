@@ -13,10 +13,10 @@ from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
 from pgbb_fast.baselines.report import GaussianReport, calibrated
 from pgbb_fast.errors import DomainError
-from pgbb_fast.estimators.design import Bounds, Design, pairs
+from pgbb_fast.estimators.design import Bounds, Design, given_bounds, interval, pairs
 from pgbb_fast.estimators.records import (
-    feature_names,
     features,
+    given_names,
     require_finite,
     require_host,
     require_records,
@@ -163,20 +163,18 @@ class NoisyGibbsRegressor(_NoisyGibbs):
         seed: int | None = None,
     ) -> None:
         super().__init__(epsilon=epsilon, delta=delta, iterations=iterations, seed=seed)
-        self.x_bounds, self.y_bounds = x_bounds, check.ordered_pair(self._who, "y_bounds", y_bounds)
-        self.feature_names = None if feature_names is None else tuple(feature_names)
-        if x_bounds is None or not hasattr(x_bounds, "keys"):
-            pairs(self._who, "x_bounds", x_bounds)
+        self.x_bounds = given_bounds(self._who, "x_bounds", x_bounds)
+        self.y_bounds = interval(self._who, "y_bounds", y_bounds)
+        self.feature_names = given_names(self._who, "feature_names", feature_names)
 
     @unseen()
     def fit(self, X: Any, y: Any) -> Self:
         """Spend the budget on the records and run the sampler; errors as for the other regressors."""
         who = self._who
         require_host(who, X=X, y=y)
-        array = features(who, X, len(self.x_bounds))
-        response = target(who, y, len(array))
+        array, names = features(who, X, len(self.x_bounds), self.feature_names)
+        response = target(who, y, len(array), X)
         n, p = array.shape
-        names = feature_names(who, X, self.feature_names, p)
         design = Design(names, pairs(who, "x_bounds", self.x_bounds, names), self.y_bounds, True, (1,) * p)
         require_records(who, n, 3)
         report, keys = self.plan(n), Keys.fresh(self.seed)
@@ -228,20 +226,17 @@ class NoisyGibbsMean(_NoisyGibbs):
         seed: int | None = None,
     ) -> None:
         super().__init__(epsilon=epsilon, delta=delta, iterations=iterations, seed=seed)
-        self.x_bounds = x_bounds
+        self.x_bounds = given_bounds(self._who, "x_bounds", x_bounds)
         self.family = check.one_of(self._who, "family", family, FAMILIES)
-        self.feature_names = None if feature_names is None else tuple(feature_names)
-        if x_bounds is None or not hasattr(x_bounds, "keys"):
-            pairs(self._who, "x_bounds", x_bounds)
+        self.feature_names = given_names(self._who, "feature_names", feature_names)
 
     @unseen()
     def fit(self, X: Any, y: None = None) -> Self:
         """Spend the budget on the (n, d) records and run the sampler; ``y`` is ignored."""
         who = self._who
         require_host(who, X=X)
-        array = features(who, X, len(self.x_bounds))
+        array, names = features(who, X, len(self.x_bounds), self.feature_names)
         n, d = array.shape
-        names = feature_names(who, X, self.feature_names, d)
         bounds = pairs(who, "x_bounds", self.x_bounds, names)
         if self.family == "exponential" and (d != 1 or bounds[0, 0] != 0.0):
             raise DomainError(f"{who}: the exponential family takes one column with bounds (0, high)")

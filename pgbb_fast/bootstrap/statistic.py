@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.bootstrap.solver import Curve, Rows, accuracy, huber_curve, logistic_curve, minimise
 from pgbb_fast.errors import DataError, DomainError
-from pgbb_fast.estimators.design import Bounds, Design, different_names, pairs
-from pgbb_fast.estimators.records import feature_names, features, require_finite, require_host, target
+from pgbb_fast.estimators.design import Bounds, Design, different_names, interval, pairs
+from pgbb_fast.estimators.records import features, given_names, require_finite, require_host, target
+from pgbb_fast.estimators.regression import two_classes
 from pgbb_fast.kernels.arguments import as_double
 from pgbb_fast.posterior import AffineMap
 from pgbb_fast.silence import FAILURES
@@ -87,6 +88,18 @@ class Statistic(ABC):
         """Shapes and settings checked; no record's value is looked at."""
 
 
+def _names(who: str, x_bounds: Any, names: Any) -> tuple[str, ...] | None:
+    """Names given, or those of bounds by name."""
+    if names is None and isinstance(x_bounds, Mapping):
+        names = x_bounds.keys()
+    return given_names(who, "feature_names", names)
+
+
+def _require_one_each(who: str, names: tuple[str, ...] | None, bounds: Array) -> None:
+    if names is not None and len(names) != len(bounds):
+        raise DomainError(f"{who}: got {len(names)} names for {len(bounds)} bounds")
+
+
 def _chosen(array: NDArray[Any], index: Indices | None) -> NDArray[Any]:
     return array[None] if index is None else array[index]
 
@@ -102,10 +115,9 @@ class Mean(Statistic):
     """
 
     def __init__(self, x_bounds: Bounds, feature_names: Sequence[str] | None = None) -> None:
-        if isinstance(x_bounds, Mapping) and feature_names is None:
-            feature_names = tuple(x_bounds)
-        self._bounds = pairs("Mean", "x_bounds", x_bounds, feature_names)
-        self._names = None if feature_names is None else tuple(feature_names)
+        self._names = _names("Mean", x_bounds, feature_names)
+        self._bounds = pairs("Mean", "x_bounds", x_bounds, self._names)
+        _require_one_each("Mean", self._names, self._bounds)
 
     @property
     def l(self) -> float:  # noqa: E743
@@ -113,9 +125,8 @@ class Mean(Statistic):
 
     def task(self, who: str, X: Any, y: Any) -> Task:
         require_host(who, X=X)
-        array = features(who, X, len(self._bounds))
+        array, names = features(who, X, len(self._bounds), self._names)
         _some(who, len(array))
-        names = feature_names(who, X, self._names, array.shape[1])
         low, width = self._bounds[:, 0], self._bounds[:, 1] - self._bounds[:, 0]
         top = 1 << RECORD_BITS
 
@@ -154,11 +165,13 @@ class RegularisedRegression(Statistic):
     ridge : float
         Positive.
     loss : {"logistic", "huber"}
-        Classes 0 and 1, or rho_c.
+        Two classes, or rho_c.
     y_bounds : (low, high), optional
         For Huber's loss, public bounds of y.
     c : float
         Huber's constant, in units of y.
+    classes : (zero, one)
+        For the logistic loss, the two values of y, public; any other counts as the nearer.
     """
 
     def __init__(
@@ -171,19 +184,20 @@ class RegularisedRegression(Statistic):
         c: float | None = None,
         fit_intercept: bool = True,
         feature_names: Sequence[str] | None = None,
+        classes: tuple[float, float] = (0, 1),
     ) -> None:
         who = "RegularisedRegression"
         check.one_of(who, "loss", loss, ("logistic", "huber"))
         if (loss == "huber") != (y_bounds is not None and c is not None):
             raise DomainError(f"{who}: y_bounds and c belong to the huber loss, which needs both")
-        if isinstance(x_bounds, Mapping) and feature_names is None:
-            feature_names = tuple(x_bounds)
-        bounds = pairs(who, "x_bounds", x_bounds, feature_names)
-        self._names = None if feature_names is None else tuple(feature_names)
+        self._names = _names(who, x_bounds, feature_names)
+        bounds = pairs(who, "x_bounds", x_bounds, self._names)
+        _require_one_each(who, self._names, bounds)
         self._ridge = check.positive(who, "ridge", ridge)
-        ends = None if y_bounds is None else check.ordered_pair(who, "y_bounds", y_bounds)
+        ends = None if y_bounds is None else interval(who, "y_bounds", y_bounds)
         given = self._names or tuple(f"x{j + 1}" for j in range(len(bounds)))
-        self._design = Design(given, bounds, ends, bool(fit_intercept), (1,) * len(bounds))
+        intercept = check.flag(who, "fit_intercept", fit_intercept)
+        self._design = Design(given, bounds, ends, intercept, (1,) * len(bounds), two_classes(who, classes))
         self._c = None if c is None else check.positive(who, "c", c)
 
     @property
@@ -202,10 +216,9 @@ class RegularisedRegression(Statistic):
     def task(self, who: str, X: Any, y: Any) -> Task:
         design = self._design
         require_host(who, X=X, y=y)
-        array = features(who, X, len(design.x_bounds))
+        array, names = features(who, X, len(design.x_bounds), self._names)
         _some(who, len(array))
-        response = target(who, y, len(array))
-        names = feature_names(who, X, self._names, array.shape[1])
+        response = target(who, y, len(array), X)
         first = int(design.intercept)
         d = first + array.shape[1]
         off = accuracy(self._curve, self._ridge, design.feature_bound, d)
@@ -214,8 +227,6 @@ class RegularisedRegression(Statistic):
             require_finite(who, X=array, y=response)
             unit = design.unit_features(array).astype(np.float64)
             x = np.column_stack([np.ones(len(unit)), unit]) if first else unit
-            if design.y_bounds is None:  # any value counts as the nearer class
-                return x, (as_double(response) > 0.5).astype(np.float64)
             return x, design.unit_target(response).astype(np.float64)
 
         box = np.tile([-self._reach, self._reach], (d, 1))
@@ -275,12 +286,11 @@ class Custom(Statistic):
     ) -> None:
         who = "Custom"
         if not callable(function):
-            raise DomainError(f"{who}: function must be callable, got {function!r}")
+            raise DomainError(f"{who}: function must be callable, got {check.shown(function)}")
         self._function = function
         self._l = check.positive(who, "l", l)
         self._box = pairs(who, "box", box)
-        given = tuple(map(str, names)) if names is not None else tuple(f"theta{j + 1}" for j in range(len(self._box)))
-        self._names = different_names(given)
+        self._names = given_names(who, "names", names) or tuple(f"theta{j + 1}" for j in range(len(self._box)))
         if len(self._names) != len(self._box):
             raise DomainError(f"{who}: got {len(self._names)} names for {len(self._box)} bounds")
 
@@ -290,9 +300,9 @@ class Custom(Statistic):
 
     def task(self, who: str, X: Any, y: Any) -> Task:
         require_host(who, X=X, y=y)
-        array = features(who, X, np.shape(X)[1] if np.ndim(X) == 2 else 1)
+        array, _ = features(who, X, None)
         _some(who, len(array))
-        response = None if y is None else target(who, y, len(array))
+        response = None if y is None else target(who, y, len(array), X)
         low = self._box[:, 0]
         middle = (self._box[:, 1] - low) / 2.0
         d = len(middle)

@@ -11,11 +11,13 @@ from numpy.polynomial import Polynomial, legendre
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
+from pgbb_fast.devices import unit_columns
 from pgbb_fast.errors import DomainError
-from pgbb_fast.estimators.records import in_place
+from pgbb_fast.estimators.records import as_stored
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.points import Domain
 from pgbb_fast.posterior import AffineMap
+from pgbb_fast.validation import shown
 
 CHUNK = 1 << 20
 Bounds = Sequence[tuple[float, float]] | Mapping[str, tuple[float, float]]
@@ -23,11 +25,36 @@ INTERCEPT = "intercept"
 SCALE = "scale"
 DEFAULT_REACH = 2.0  # default |slope| in unit coordinates: the feature moves y by at most twice y's whole range
 FARTHEST = 64.0  # half-widths from zero to the far bound, up to which the map is accurate in single precision
+WIDEST, NARROWEST = 1e30, 1e-30  # farthest public bound, and least half-width
+MOST_HALF_WIDTHS = 2.0**29  # from zero to the far bound, up to which double precision is accurate to 2^-24
+MOST_REACH, LEAST_WIDTH = 1e6, 1e-12  # of a coefficient and its bounds in unit coordinates
+SAME = np.array([[1.0, 0.0]], dtype=np.float32)  # the map of numbers that are in unit coordinates already
 LEAST_SCALE = 1e-3  # least residual scale, as a share of half the range of y
 
 
+def interval(who: str, name: str, pair: Any) -> tuple[float, float]:
+    """``pair`` as public bounds (low, high) that numbers can be told apart within; decided from the bounds alone.
+
+    They lie within 1e30 of zero and are at least 1e-30 wide, so that every map is a number in single precision, and at
+    most 2^29 half-widths from zero: double precision tells values apart to 2^-24 of a half-width there.
+    """
+    low, high = check.ordered_pair(who, name, pair)
+    radius = high / 2 - low / 2
+    if max(abs(low), abs(high)) > WIDEST or radius < NARROWEST:
+        raise DomainError(
+            f"{who}: {name} must be within {WIDEST:g} of zero and wider than {NARROWEST:g}, got ({low:g}, {high:g}); "
+            "change the units, or give bounds that values can have"
+        )
+    if max(abs(low), abs(high)) > MOST_HALF_WIDTHS * radius:
+        raise DomainError(
+            f"{who}: {name} = ({low:g}, {high:g}) is too narrow for its distance from zero; subtract a public constant "
+            "from the values and the bounds"
+        )
+    return low, high
+
+
 def pairs(who: str, name: str, bounds: Any, names: Sequence[str] | None = None) -> NDArray[np.float64]:
-    """``bounds`` as a (p, 2) array, low < high, finite; a mapping is read in the order of ``names``."""
+    """``bounds`` as a (p, 2) array of :func:`interval`; a mapping is read in the order of ``names``."""
     if bounds is None:
         raise DomainError(
             f"{who}: {name} is required: public (low, high) pairs, fixed in advance and never read off the data"
@@ -40,9 +67,20 @@ def pairs(who: str, name: str, bounds: Any, names: Sequence[str] | None = None) 
         if missing or unknown:
             raise DomainError(f"{who}: {name} lacks {missing} and has unknown {unknown}")
         bounds = [bounds[n] for n in names]
-    if isinstance(bounds, str) or not isinstance(bounds, (Sequence, np.ndarray)) or len(bounds) == 0:
-        raise DomainError(f"{who}: {name} must be a sequence or mapping of (low, high) pairs, got {bounds!r}")
-    return np.array([check.ordered_pair(who, f"{name}[{j}]", pair) for j, pair in enumerate(bounds)])
+    if isinstance(bounds, (str, bytes)) or not isinstance(bounds, (Sequence, np.ndarray)) or np.ndim(bounds) == 0:
+        raise DomainError(f"{who}: {name} must be a sequence or mapping of (low, high) pairs, got {shown(bounds)}")
+    if len(bounds) == 0:
+        raise DomainError(f"{who}: {name} must be a sequence or mapping of (low, high) pairs, got none")
+    return np.array([interval(who, f"{name}[{j}]", pair) for j, pair in enumerate(bounds)])
+
+
+def given_bounds(who: str, name: str, bounds: Any) -> Bounds:
+    """Bounds as a user gives them, checked as far as that can be done without the features' names; a copy."""
+    if not isinstance(bounds, Mapping):
+        return [(float(low), float(high)) for low, high in pairs(who, name, bounds)]
+    if not bounds or not all(isinstance(key, str) for key in bounds):
+        raise DomainError(f"{who}: {name} by name must be a mapping from feature names to (low, high) pairs")
+    return {str(key): interval(who, f"{name}[{key!r}]", pair) for key, pair in bounds.items()}
 
 
 def different_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -68,6 +106,16 @@ def unit_map(low: Any, high: Any) -> NDArray[np.float32] | None:
     return np.column_stack([1 / radius, -(low + high) / 2 / radius]).astype(np.float32)
 
 
+def require_reach(who: str, unit: NDArray[np.float64]) -> None:
+    """Refuse public bounds ``unit`` of theta in unit coordinates that single precision can't search."""
+    if np.abs(unit).max() > MOST_REACH or (unit[:, 1] - unit[:, 0]).min() < LEAST_WIDTH:
+        raise DomainError(
+            f"{who}: coef_bounds reach beyond {MOST_REACH:g} times, or differ by less than {LEAST_WIDTH:g} times, what "
+            "the bounds of the records make of one unit (for a slope, the range of y over that of its feature); change "
+            "one or the other"
+        )
+
+
 @dataclass(frozen=True)
 class Design:
     """The map t = (x - centre) / radius to [-1, 1], the same for y, and back.
@@ -85,6 +133,8 @@ class Design:
     intercept : bool
     degrees : tuple of int
         Degree of each column.
+    classes : (zero, one)
+        Without y_bounds, the two values of y that stand for 0 and 1.
     """
 
     names: tuple[str, ...]
@@ -92,6 +142,7 @@ class Design:
     y_bounds: tuple[float, float] | None
     intercept: bool
     degrees: tuple[int, ...]
+    classes: tuple[float, float] = (0.0, 1.0)
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -148,23 +199,13 @@ class Design:
                 place += degree
         return out
 
-    def affine_map(self, who: str) -> NDArray[np.float32]:
-        """The map of each column and of y as ``Records.map``, for records that are left where they are: (p + 1, 2).
-
-        Clipping to [-1, 1] afterwards is clipping to the bounds, because they are mapped to -1 and 1.
-        """
-        if max(self.degrees) > 1 or not self.intercept:
-            raise DomainError(
-                f"{who}: arrays on a GPU need fit_intercept=True and no degrees above 1; pass host arrays instead"
-            )
-        (centre, radius), (y_centre, y_radius) = self.x_map, self.y_map
-        slope = 1.0 / np.append(radius, y_radius)
-        return np.column_stack([slope, -np.append(centre, y_centre) * slope]).astype(np.float32)
-
     def unit_target(self, y: NDArray[Any]) -> NDArray[np.float32]:
-        """y clipped to its bounds and mapped to [-1, 1]: (n,) float32; without bounds, the nearer of 0 and 1."""
+        """y clipped to its bounds and mapped to [-1, 1]: (n,) float32; without bounds, 1 where it is nearer to the
+        second of the classes than to the first, else 0."""
         if self.y_bounds is None:
-            return (as_double(y) > 0.5).astype(np.float32)
+            zero, one = self.classes
+            numbers, middle = as_double(y), zero / 2 + one / 2
+            return (numbers > middle if one > zero else numbers < middle).astype(np.float32)
         centre, radius = self.y_map
         out = np.empty(len(y), dtype=np.float32)
         for start in range(0, len(y), CHUNK):
@@ -178,25 +219,51 @@ class Design:
             return None
         return unit_map(bounds[:, 0], bounds[:, 1])
 
+    @property
+    def maps(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        """``Records.map`` of X's columns and of y where single precision is enough for it, else None.
+
+        Decided from what is public only, bounds and degrees: one record's value, or the type that it gives a column,
+        must not decide how the others are rounded.
+        """
+        x_map = self._map(self.x_bounds) if max(self.degrees) == 1 else None
+        return x_map, self._map(np.array([self.y_bounds])) if self.y_bounds is not None else None
+
     def unit_records(
         self, X: NDArray[Any], y: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]:
-        """Features, response and map for ``Records``: where they are, with a map, if that can be, else mapped copies.
+        """Features, response and map for ``Records``: the same records, to the bit, for the same numbers of any type.
 
-        Copies are made of X where a feature has a degree above 1, and of what is stored in a way that kernels don't
-        read, has bounds far from zero for their width, or without an intercept bounds that aren't symmetric.
+        With a map of single precision (:attr:`maps`) a number is rounded to double, then to single, and mapped by the
+        kernels; arrays of their types are left where they are, others copied in single precision.  Else (a degree above
+        1, bounds far from zero for their width, without an intercept bounds that aren't symmetric) it is mapped in
+        double precision, and a copy made of what comes out.
         """
-        x_map = self._map(self.x_bounds) if max(self.degrees) == 1 else None
-        y_map = self._map(np.array([self.y_bounds])) if self.y_bounds is not None else None
-        x, response = in_place(X) if x_map is not None else None, in_place(y) if y_map is not None else None
-        if x is None and response is None:
+        x_map, y_map = self.maps
+        if x_map is None and y_map is None:
             return self.unit_features(X), self.unit_target(y), NO_MAP
-        same = np.array([[1.0, 0.0]], dtype=np.float32)
-        if x is None or x_map is None:
-            x, x_map = self.unit_features(X), np.repeat(same, sum(self.degrees), axis=0)
-        if response is None or y_map is None:
-            response, y_map = self.unit_target(y), same
-        return x, response, np.concatenate([x_map, y_map])
+        x = self.unit_features(X) if x_map is None else as_stored(X)
+        response = self.unit_target(y) if y_map is None else as_stored(y)
+        return x, response, self._table(x_map, y_map)
+
+    def _table(self, x_map: NDArray[np.float32] | None, y_map: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        x_rows = np.repeat(SAME, sum(self.degrees), axis=0) if x_map is None else x_map
+        return np.concatenate([x_rows, SAME if y_map is None else y_map])
+
+    def require_on_device(self, who: str) -> None:
+        """Refuse degrees above 1 for arrays on a GPU."""
+        if max(self.degrees) > 1:
+            raise DomainError(f"{who}: arrays on a GPU can have no degrees above 1; pass host arrays instead")
+
+    def device_records(self, X: Any, y: Any) -> tuple[Any, Any, NDArray[np.float32]]:
+        """As :meth:`unit_records` for arrays on a GPU, whose copies are made there; the same bits."""
+        x_map, y_map = self.maps
+        if x_map is None:
+            X = unit_columns(X, self.x_bounds, *self.x_map)
+        if y_map is None:
+            centre, radius = self.y_map
+            y = unit_columns(y, np.array([self.y_bounds]), np.array([centre]), np.array([radius]))
+        return X, y, self._table(x_map, y_map)
 
     def theta_names(self, scale: bool) -> tuple[str, ...]:
         """Names of theta's coordinates: intercept if any, features, scale if any."""
@@ -221,6 +288,7 @@ class Design:
             if len(slopes) != len(self.names):
                 raise DomainError(f"{who}: coef_bounds has {len(slopes)} pairs for {len(self.names)} features")
             slopes = slopes * (x_radius / y_radius)[:, None]
+            require_reach(who, slopes)
         rows = [slopes]
         if self.intercept:
             rows.insert(0, np.array([[-reach, reach]]))

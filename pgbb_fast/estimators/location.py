@@ -11,8 +11,8 @@ from pgbb_fast import validation as check
 from pgbb_fast.devices import on_device, unit_columns
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
-from pgbb_fast.estimators.design import CHUNK, Bounds, pairs, unit_map
-from pgbb_fast.estimators.records import feature_names, features, in_place, require_finite, require_records
+from pgbb_fast.estimators.design import CHUNK, Bounds, given_bounds, pairs, require_reach, unit_map
+from pgbb_fast.estimators.records import as_stored, features, given_names, require_finite, require_records
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.losses import exponential_mean, mean
 from pgbb_fast.posterior import AffineMap
@@ -58,10 +58,9 @@ class PrivateMean(PrivateEstimator):
         super().__init__(**settings)
         self.loss = check.one_of(self._who, "loss", loss, LOSSES)
         self.clip = None if clip is None else check.positive(self._who, "clip", clip)
-        self.x_bounds, self.coef_bounds = x_bounds, coef_bounds
-        self.feature_names = None if feature_names is None else tuple(feature_names)
-        if x_bounds is None or not hasattr(x_bounds, "keys"):
-            pairs(self._who, "x_bounds", x_bounds)
+        self.x_bounds = given_bounds(self._who, "x_bounds", x_bounds)
+        self.coef_bounds = None if coef_bounds is None else given_bounds(self._who, "coef_bounds", coef_bounds)
+        self.feature_names = given_names(self._who, "feature_names", feature_names)
 
     @unseen()
     def fit(self, X: Any, y: None = None, *, on_step: OnStep | None = None) -> Self:
@@ -71,9 +70,8 @@ class PrivateMean(PrivateEstimator):
         column's bounds lie far from zero for their width; else a copy of d float32 numbers a record is made there.
         """
         who = self._who
-        array = features(who, X, len(self.x_bounds))
+        array, names = features(who, X, len(self.x_bounds), self.feature_names)
         n, d = array.shape
-        names = feature_names(who, X, self.feature_names, d)
         bounds = pairs(who, "x_bounds", self.x_bounds, names)
         theta = bounds if self.coef_bounds is None else pairs(who, "coef_bounds", self.coef_bounds, names)
         if len(theta) != d:
@@ -92,15 +90,16 @@ class PrivateMean(PrivateEstimator):
             centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
             clip = self.clip or np.sqrt(d)
 
+        box = (theta - centre[:, None]) / radius[:, None]
+        require_reach(who, box)
         on_gpu = on_device(array)
 
         def unit() -> Unit:
             require_finite(who, X=array)
             nothing = np.zeros(0, dtype=np.float32)
             table = unit_map(bounds[:, 0], bounds[:, 1]) if self.loss == "squared" else None
-            x = array if on_gpu else in_place(array)
-            if table is not None and x is not None:
-                return x, nothing, np.concatenate([table, table[:1]])
+            if table is not None:
+                return array if on_gpu else as_stored(array), nothing, np.concatenate([table, table[:1]])
             if on_gpu:
                 return unit_columns(array, bounds, centre, radius), nothing, NO_MAP
             out = np.empty(array.shape, dtype=np.float32)
@@ -115,7 +114,7 @@ class PrivateMean(PrivateEstimator):
             exponential_mean() if self.loss == "exponential" else mean(),
             clip=float(clip),
             intercept=False,
-            box=(theta - centre[:, None]) / radius[:, None],
+            box=box,
             to_natural=AffineMap(np.diag(radius), centre),
             names=names,
             on_step=on_step,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
-from pgbb_fast.estimators.design import Bounds, different_names, pairs
-from pgbb_fast.estimators.records import feature_names, features, require_finite, require_host, require_records, target
+from pgbb_fast.estimators.design import Bounds, given_bounds, interval, pairs
+from pgbb_fast.estimators.records import features, given_names, require_finite, require_host, require_records, target
 from pgbb_fast.kernels.arguments import NO_MAP
 from pgbb_fast.losses import own_loss
 from pgbb_fast.posterior import AffineMap
@@ -75,17 +75,16 @@ class PrivateMEstimator(PrivateEstimator):
     ) -> None:
         super().__init__(**settings)
         if not callable(loss):
-            raise DomainError(f"{self._who}: loss must be callable, (theta, x, y) -> scalar tensor, got {loss!r}")
+            got = check.shown(loss)
+            raise DomainError(f"{self._who}: loss must be callable, (theta, x, y) -> scalar tensor, got {got}")
         self.loss = loss
         self.clip = check.positive(self._who, "clip", clip)
-        self.y_bounds = None if y_bounds is None else check.ordered_pair(self._who, "y_bounds", y_bounds)
-        names = different_names(tuple(map(str, coef_bounds))) if isinstance(coef_bounds, Mapping) else None
+        self.y_bounds = None if y_bounds is None else interval(self._who, "y_bounds", y_bounds)
+        names = given_names(self._who, "coef_bounds", coef_bounds.keys()) if isinstance(coef_bounds, Mapping) else None
         self._box = pairs(self._who, "coef_bounds", coef_bounds, names)
         self._names = names or tuple(f"theta{j + 1}" for j in range(len(self._box)))
-        self.x_bounds, self.coef_bounds = x_bounds, coef_bounds
-        self.feature_names = None if feature_names is None else tuple(feature_names)
-        if x_bounds is None or not hasattr(x_bounds, "keys"):
-            pairs(self._who, "x_bounds", x_bounds)
+        self.x_bounds, self.coef_bounds = given_bounds(self._who, "x_bounds", x_bounds), coef_bounds
+        self.feature_names = given_names(self._who, "feature_names", feature_names)
 
     @unseen()
     def fit(self, X: Any, y: Any = None, *, on_step: OnStep | None = None) -> Self:
@@ -100,10 +99,9 @@ class PrivateMEstimator(PrivateEstimator):
         require_host(who, X=X, y=y)
         if (y is None) != (self.y_bounds is None):
             raise DataError(f"{who}: pass y together with y_bounds, or neither")
-        array = features(who, X, len(self.x_bounds))
+        array, columns = features(who, X, len(self.x_bounds), self.feature_names)
         n = len(array)
-        response = np.zeros(0, dtype=np.float32) if y is None else target(who, y, n)
-        columns = feature_names(who, X, self.feature_names, array.shape[1])
+        response = np.zeros(0, dtype=np.float32) if y is None else target(who, y, n, X)
         bounds = pairs(who, "x_bounds", self.x_bounds, columns)
         require_records(who, n, self.n_blocks)
         y_low, y_high = self.y_bounds or (0.0, 0.0)

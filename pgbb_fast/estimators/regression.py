@@ -14,8 +14,16 @@ from pgbb_fast import validation as check
 from pgbb_fast.devices import on_device
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
-from pgbb_fast.estimators.design import DEFAULT_REACH, Bounds, Design, pairs
-from pgbb_fast.estimators.records import feature_names, features, require_finite, require_records, target
+from pgbb_fast.estimators.design import (
+    DEFAULT_REACH,
+    MOST_REACH,
+    Bounds,
+    Design,
+    given_bounds,
+    interval,
+    pairs,
+)
+from pgbb_fast.estimators.records import features, given_names, require_finite, require_records, target
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.losses import (
     QUANTILE_KERNELS,
@@ -42,10 +50,23 @@ MOST_DEGREE = 6
 
 def different(who: str, name: str, rules: float | Sequence[float]) -> tuple[float, ...]:
     """One rule or several different ones as a tuple."""
-    chosen = (rules,) if isinstance(rules, (int, float)) else tuple(rules)
+    several = isinstance(rules, (Sequence, np.ndarray)) and not isinstance(rules, (str, bytes)) and np.ndim(rules) == 1
+    given = tuple(rules) if several else (rules,)  # type: ignore[arg-type]
+    chosen = tuple(check.real(who, name, rule) for rule in given)
     if not chosen or len(set(chosen)) != len(chosen):
-        raise DomainError(f"{who}: {name} must be one or more different numbers, got {rules!r}")
+        raise DomainError(f"{who}: {name} must be one or more different numbers, got {check.shown(rules)}")
     return chosen
+
+
+def two_classes(who: str, classes: Any) -> tuple[float, float]:
+    """Two different numbers (zero, one) that y is a class by, in either order."""
+    several = isinstance(classes, (Sequence, np.ndarray)) and not isinstance(classes, (str, bytes))
+    ends = tuple(classes) if several and np.ndim(classes) == 1 else ()
+    if len(ends) != 2:
+        raise DomainError(f"{who}: classes must be two numbers (zero, one), got {check.shown(classes)}")
+    zero, one = (check.real(who, f"classes[{i}]", end) for i, end in enumerate(ends))
+    interval(who, "classes", (min(zero, one), max(zero, one)))
+    return zero, one
 
 
 class PrivateRegressor(PrivateEstimator):
@@ -65,7 +86,8 @@ class PrivateRegressor(PrivateEstimator):
     fit_intercept : bool
         Whether the model has an intercept.
     feature_names : sequence of str, optional
-        Names of the features; a data frame brings its own.
+        Names of the features.  A data frame brings its own: names given besides must be the same and say the order, in
+        which its columns are then read.
     **settings
         Budget and training: see :class:`~pgbb_fast.estimators.base.PrivateEstimator`.
     """
@@ -96,15 +118,23 @@ class PrivateRegressor(PrivateEstimator):
             raise DomainError(f"{self._who}: y is a class, 0 or 1; leave y_bounds out")
         if y_bounds is None and not self._classes:
             raise DomainError(f"{self._who}: y_bounds is required: a public (low, high), fixed in advance")
-        self.x_bounds, self.coef_bounds, self.fit_intercept = x_bounds, coef_bounds, bool(fit_intercept)
-        self.degrees = {
-            name: check.integer(self._who, f"degrees[{name!r}]", degree, 1, MOST_DEGREE)
-            for name, degree in (degrees or {}).items()
+        self.x_bounds = given_bounds(self._who, "x_bounds", x_bounds)
+        self.coef_bounds = None if coef_bounds is None else given_bounds(self._who, "coef_bounds", coef_bounds)
+        self.fit_intercept = check.flag(self._who, "fit_intercept", fit_intercept)
+        self.degrees = self._given_degrees({} if degrees is None else degrees)
+        self.y_bounds = None if y_bounds is None else interval(self._who, "y_bounds", y_bounds)
+        self.feature_names = given_names(self._who, "feature_names", feature_names)
+
+    def _given_degrees(self, degrees: Any) -> dict[str, int]:
+        if not isinstance(degrees, Mapping) or not all(isinstance(name, str) for name in degrees):
+            raise DomainError(
+                f"{self._who}: degrees must be a mapping from feature name to degree, such as {{'exper': 2}}, got "
+                f"{check.shown(degrees)}"
+            )
+        return {
+            str(name): check.integer(self._who, f"degrees[{name!r}]", degree, 1, MOST_DEGREE)
+            for name, degree in degrees.items()
         }
-        self.y_bounds = None if y_bounds is None else check.ordered_pair(self._who, "y_bounds", y_bounds)
-        self.feature_names = None if feature_names is None else tuple(feature_names)
-        if x_bounds is None or not hasattr(x_bounds, "keys"):
-            pairs(self._who, "x_bounds", x_bounds)
 
     @abstractmethod
     def _loss(self, n: int, p: int, reach: float) -> Loss:
@@ -131,13 +161,17 @@ class PrivateRegressor(PrivateEstimator):
         Parameters
         ----------
         X : (n, p) array, tensor or data frame
-            Finite real features.  Read where they are, without a copy, when the type is float64, float32, float16,
-            bfloat16, bool or an integer of up to 16 bits or int32, the same for all columns; rows or columns lie
-            together in memory; and no feature has a degree above 1 (``Design.unit_records`` has the rest).  Otherwise
-            ``fit`` makes a copy of p float32 numbers a record.  Arrays on a GPU (torch, CuPy, DLPack) are read in
-            place, both X and y.
+            Finite real features: a NumPy array, what becomes one (``__array__``, buffers), a torch tensor, a pandas or
+            polars frame, an Arrow table or record batch, a structured array, or a list of rows.  Columns of text,
+            categories or dates, and missing values, are refused; so are sparse matrices and queries not yet run.
+
+            Read where they are, without a copy, when the type is float64, float32, float16, bfloat16, bool or an
+            integer of up to 16 bits or int32, the same for all columns; rows or columns lie together in memory; and no
+            feature has a degree above 1 (``Design.unit_records`` has the rest).  Otherwise ``fit`` makes a copy of p
+            float32 numbers a record.  Either way the same numbers give the same releases, whatever their type.  Arrays
+            on a GPU (torch, CuPy, DLPack) are read in place, both X and y.
         y : (n,) array
-            Finite real response, likewise.
+            Finite real response, likewise.  Where X and y are both pandas objects their row labels must be the same.
         on_step : callable, optional
             Called with the number of steps done (public).
 
@@ -149,10 +183,9 @@ class PrivateRegressor(PrivateEstimator):
             A setting is out of its domain, or the guarantee can't be given.  Nothing was spent.
         """
         who = self._who
-        array = features(who, X, len(self.x_bounds))
-        response = target(who, y, len(array))
+        array, names = features(who, X, len(self.x_bounds), self.feature_names)
+        response = target(who, y, len(array), X)
         n = len(array)
-        names = feature_names(who, X, self.feature_names, array.shape[1])
         unknown = sorted(set(self.degrees) - set(names))
         if unknown:
             raise DomainError(f"{who}: degrees names {unknown}, which are no features; they are {list(names)}")
@@ -169,11 +202,13 @@ class PrivateRegressor(PrivateEstimator):
             raise DataError(f"{who}: of X and y one is on a GPU and the other on the host; pass both from one place")
         if in_place and (self._classes or self._slow):
             raise DataError(f"{who}: X and y are on a GPU; this estimator takes host arrays")
-        table_map = design.affine_map(who) if in_place else NO_MAP
+        if in_place:
+            design.require_on_device(who)
 
         def unit() -> Unit:
             require_finite(who, X=array, y=response)
-            return (array, response, table_map) if in_place else self._unit_records(design, array, response)
+            found = design.device_records if in_place else lambda x, y: self._unit_records(design, x, y)
+            return found(array, response)
 
         self._run(
             unit,
@@ -309,10 +344,14 @@ class PrivateExpectileRegressor(PrivateRegressor):
 
 
 class PrivateLogisticRegressor(PrivateRegressor):
-    """Logistic regression of a class, 0 or 1 (any other y counts as the nearer one).
+    """Logistic regression of a class, one of two numbers.
 
     Parameters
     ----------
+    classes : (zero, one)
+        The two values of y, public: (0, 1) by default, (1, 2) for classes 1 and 2.  Coefficients are of the log odds of
+        the second.  Any other y counts as the nearer of them (half way, as the first), silently, like a value outside
+        bounds: that it occurs would be a release.  So classes 1 and 2 without a word of it would all count as 1.
     ridge : float
         Weight of |slopes|^2 / 2 beside the mean loss, on features mapped to [-1, 1].  It is public, so it takes no part
         in the clipped sum.
@@ -326,11 +365,15 @@ class PrivateLogisticRegressor(PrivateRegressor):
     _classes = True
     _reach = 5.0
 
-    def __init__(self, *, ridge: float = 0.0, **settings: Any) -> None:
+    def __init__(self, *, classes: tuple[float, float] = (0, 1), ridge: float = 0.0, **settings: Any) -> None:
         self.ridge = check.real(self._who, "ridge", ridge)
-        if not self.ridge >= 0.0:
-            raise DomainError(f"{self._who}: ridge must be at least 0, got {ridge!r}")
+        if not 0.0 <= self.ridge <= MOST_REACH:
+            raise DomainError(f"{self._who}: ridge must lie in [0, {MOST_REACH:g}], got {ridge!r}")
+        self.classes = two_classes(self._who, classes)
         super().__init__(**settings)
+
+    def _design(self, names: tuple[str, ...], bounds: NDArray[np.float64], degrees: tuple[int, ...]) -> Design:
+        return Design(names, bounds, None, self.fit_intercept, degrees, self.classes)
 
     @property
     def _moments(self) -> int:
@@ -370,7 +413,7 @@ class PrivateGeneralisedRegressor(PrivateRegressor):
     ) -> None:
         super().__init__(**settings)
         self._own = own_slope(slope, slope_bound)
-        self._reach = check.positive(self._who, "eta_reach", eta_reach)
+        self._reach = check.between(self._who, "eta_reach", eta_reach, 0.0, MOST_REACH)
 
     def _design(self, names: tuple[str, ...], bounds: NDArray[np.float64], degrees: tuple[int, ...]) -> Design:
         return Design(names, bounds, None, self.fit_intercept, degrees)
