@@ -204,15 +204,16 @@ def _recent(statistics: ReleaseStatistics, rule: int, segment: int, memory: floa
     return statistics.fit(rule, np.where(age >= 0, memory**age, 0.0))
 
 
-def known_hessian(fit: Fit, noise: float, others: Sequence[Slope], *, additive: bool) -> Hessian:
+def known_hessian(fit: Fit, noise: float, others: Sequence[Slope], loss: Loss, rule: int, *, design: bool) -> Hessian:
     """H of a fit whose releases have noise variance ``noise``, drawn to the shape that ``others`` agree on.
 
-    The identity for an additive loss, whose gradient is theta plus a function of the record.
+    With a ``design`` among the others, f is bounded by the loss.  The identity for an additive loss, whose gradient is theta plus a function of the record.
     """
     d = len(fit.centre)
-    if additive:
-        return Hessian(np.eye(d), np.eye(d), np.zeros((d, d)))
-    return combined(Slope(fit.hessian, fit.spread, noise), others)
+    if loss.additive:
+        return Hessian.known(np.eye(d))
+    limit = loss.curvature_limit(rule) if design else math.inf
+    return combined(Slope(fit.hessian, fit.spread, noise), others, loss.curvature_scale(rule), limit)
 
 
 def release_variance(fit: Fit, problem: Problem) -> float:
@@ -226,7 +227,7 @@ def _local_model(
     """A Newton step from the recent fit, and the displacements for the next segment: ``reach`` times a release's noise
     over the eigenvalue, at most ``curvature`` residual scales in all."""
     variance = release_variance(fit, problem)
-    hessian = known_hessian(fit, variance, design, additive=problem.loss.additive)
+    hessian = known_hessian(fit, variance, design, problem.loss, rule, design=bool(design))
     values, vectors = np.linalg.eigh(hessian.matrix)
     error = hessian.along(vectors)
     radius = (box[:, 1] - box[:, 0]) / 2.0
