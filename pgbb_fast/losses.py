@@ -115,6 +115,11 @@ class Loss:
             return self.constants[rule][1] / 8.0
         return 0.4 if not self.is_quantile else float(np.exp(-0.5 * ndtri(tau) ** 2) / math.sqrt(2.0 * math.pi))
 
+    def range_of_quadratic(self, rule: int, f: float) -> float:
+        """A scale of x'theta over which the loss's mean gradient bends: the residual scale that f reveals; of the
+        logistic loss, whose f has no part in it, that at which f is largest (in logits)."""
+        return self.density(rule) / (0.25 if self.kernel == "logistic" else f)
+
     def curvature_limit(self, rule: int) -> float:
         """Largest second derivative of the loss in the linear predictor, a bound of f in H = f E[x x']: 1/4 (logistic),
         the kernel's value at 0 over h (quantiles: phi(0) and 1/4), max(tau, 1 - tau) (expectiles), 1 (a fixed scale);

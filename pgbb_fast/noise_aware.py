@@ -176,6 +176,7 @@ def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[A
     counts = statistics.counts(rule)
     share = np.arange(len(counts)) / len(counts)
     weight, location = (((share >= since) & (counts > 0)).astype(np.float64) for since in (BURN, SETTLED))
+    location *= ~statistics.wide[rule]
     fit = statistics.fit(rule, weight, location=location)
     variance = release_variance(fit, problem)
     design = bool(statistics.design)
@@ -185,7 +186,8 @@ def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[A
     away = np.nan_to_num(statistics.centres(rule)) - end
     # |x'(c - theta_0)|^2 averages away' H away / f, over the residual scale density(rule) / f
     square = np.maximum(0.0, np.einsum("si,ij,sj->s", away, hessian, away))
-    distance = np.sqrt(square * max(density, 0.0)) / problem.loss.density(rule)
+    density = max(density, 1e-12)
+    distance = np.sqrt(square / density) / problem.loss.range_of_quadratic(rule, density)
     near = distance < NEAR
     if (near * location).sum() < 0.25 * location.sum():
         return weight, location
