@@ -252,7 +252,7 @@ class Level:
         for _ in range(FINER):
             log_f = np.linspace(*ends, POINTS)
             density = log_density(log_f)
-            seen = np.flatnonzero(density > density.max() - NEGLIGIBLE)
+            seen = np.flatnonzero(density >= density.max() - NEGLIGIBLE)
             ends = float(log_f[max(seen[0] - 1, 0)]), float(log_f[min(seen[-1] + 1, POINTS - 1)])
             if len(seen) > POINTS // 4:
                 break

@@ -33,7 +33,8 @@ SEGMENTS = 40  # of a run, at most
 LEAST_SEGMENTS = 5  # and at least
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 MARGIN = 0.02  # share of the box's radius that centres keep from its faces
-SEEN = 5.0  # standard errors from zero at which a curvature is known well enough for small displacements
+SEEN = 3.0  # standard errors from zero at which a curvature is known well enough for small displacements
+WIDE = 3  # until then every so manieth segment has large ones
 INSIDE = 2.5  # displacements are cut at so many standard deviations
 
 
@@ -135,7 +136,7 @@ def explore(
                     chosen,
                     math.sqrt(T * K * chance),
                     statistics.fit(number, known, location=known) if late else None,
-                    always=segment % 2 == 1,
+                    always=segment % WIDE > 0,
                 )
                 for number, chance in enumerate(chances)
             ]
