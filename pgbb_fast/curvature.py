@@ -16,12 +16,14 @@ exponentials, so that an eigenvalue near nothing widens the intervals as it shou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import pbdv
+from scipy.special import log_ndtr, ndtri_exp, pbdv
 
 __all__ = ["Hessian", "Slope", "combined"]
 
@@ -32,6 +34,12 @@ LARGEST = 0.5   # its largest standard deviation: |W_ab| < 1 for a positive defi
 FLATNESS = 0.6  # of the prior of an eigenvalue: 1 is flat, 0 scale-free
 FAR = 15.0
 LEAST = 1e-9    # of the largest eigenvalue: eigenvalues are not below it
+TINY = 1e-12    # of the largest measurement: errors are not below it
+POINTS = 400    # of the grid of log f
+LOWEST = 1e-6   # its lowest over its highest point
+FINER = 8       # times that it is made finer at most
+NEGLIGIBLE = 30.0   # below the largest log density
+FARTHEST = 6.0  # the highest is so many errors above the measurements, and so many times their sum
 
 
 @dataclass(frozen=True)
@@ -68,33 +76,98 @@ class Slope:
 
 @dataclass(frozen=True)
 class Hessian:
-    """Posterior of H = B W B' with independent normal entries of the symmetric W.
+    """Posterior of H = B W B', W symmetric and positive definite.
+
+    Entries of W have a normal measurement.  The prior of those with a shape is normal around f I, truncated to positive
+    diagonals, f the level of H = f E, one positive number with the prior f^(``FLATNESS`` - 1) up to ``limit``; the
+    diagonal entries without a shape have that prior themselves.
 
     Attributes
     ----------
     basis : (d, d)
         B.
-    mean, sd : (d, d)
-        Of W, symmetric.
+    measured, error : (d, d)
+        The measurement of W and its standard deviations, symmetric.
+    relative : (d, d)
+        Standard deviations of the prior over f; inf: no shape.
+    typical : (d,)
+        Scale of the prior of f, and of those of the diagonal entries without a shape.
+    limit : float
+        Public bound of f.
     """
 
     basis: Array
-    mean: Array
-    sd: Array
+    measured: Array
+    error: Array
+    relative: Array
+    typical: Array
+    limit: float = math.inf
+
+    @classmethod
+    def known(cls, matrix: Array) -> Hessian:
+        """H without error."""
+        d = len(matrix)
+        return cls(np.linalg.cholesky(matrix), np.eye(d), np.zeros((d, d)), np.full((d, d), np.inf), np.ones(d))
+
+    @cached_property
+    def _shaped(self) -> NDArray[np.bool_]:
+        """Which coordinates have a shape."""
+        return np.asarray(np.isfinite(np.diag(self.relative)))
+
+    @cached_property
+    def _errors(self) -> Array:
+        """Standard deviations of the measured diagonal, away from zero."""
+        return np.asarray(np.maximum(np.diag(self.error), TINY * np.abs(np.diag(self.measured)).max()))
+
+    @cached_property
+    def _level(self) -> Level:
+        """Posterior of f."""
+        here = self._shaped
+        return Level.of(
+            np.diag(self.measured)[here],
+            self._errors[here],
+            np.diag(self.relative)[here],
+            float(self.typical[here].mean()),
+            self.limit,
+        )
+
+    @cached_property
+    def _plugged(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of W with f at its posterior mean."""
+        d = len(self.basis)
+        f = self._level.mean if self._shaped.any() else 1.0
+        variance = np.maximum(self.error, TINY * np.abs(np.diag(self.measured)).max()) ** 2
+        prior = np.eye(d) * f
+        precision = 1.0 / variance + 1.0 / (f * self.relative) ** 2
+        mean = (self.measured / variance + prior / (f * self.relative) ** 2) / precision
+        sd = precision**-0.5
+        here = np.diag_indices(d)
+        mean[here], sd[here] = positive_mean(np.diag(mean), np.diag(sd))
+        if self._shaped.any():  # of the level too
+            sd[here] = np.hypot(sd[here], np.where(self._shaped, self._shrunk * self._level.sd, 0.0))
+        return (mean + mean.T) / 2.0, sd
+
+    @cached_property
+    def _shrunk(self) -> Array:
+        """Derivatives of the diagonal entries' conditional means in f: the prior's share of the precision."""
+        prior = (self._level.mean * np.diag(self.relative)) ** 2
+        return np.asarray(self._errors**2 / (self._errors**2 + prior))
+
+    @property
+    def mean(self) -> Array:
+        """Of W, (d, d)."""
+        return self._plugged[0]
+
+    @property
+    def sd(self) -> Array:
+        """Of W's entries, (d, d)."""
+        return self._plugged[1]
 
     @property
     def matrix(self) -> Array:
         """The estimate, positive definite."""
-        root = self._root
+        root = self.basis @ _root(self.mean)
         return np.asarray(root @ root.T)
-
-    @property
-    def _root(self) -> Array:
-        """R (d, d) with R R' the estimate: B times the symmetric root of the mean, its eigenvalues' signs taken off."""
-        values, vectors = np.linalg.eigh(self.mean)
-        values = np.abs(values)
-        values = np.maximum(values, LEAST * values.max())
-        return np.asarray(self.basis @ (vectors * np.sqrt(values)) @ vectors.T)
 
     def along(self, vectors: Array) -> Array:
         """Standard deviations of v_a' H v_a, v_a the columns of ``vectors``."""
@@ -103,15 +176,115 @@ class Hessian:
         return np.asarray(np.sqrt(np.einsum("aj,ab,bj->j", square, pairs, square)))
 
     def draw(self, size: int, rng: np.random.Generator) -> Array:
-        """(size, d, d) draws, positive definite: R exp(G) R' with R R' the estimate and G normal."""
-        d = len(self.mean)
-        normal = np.triu(rng.standard_normal((size, d, d)))
-        normal = normal + np.triu(normal, 1).transpose(0, 2, 1)
+        """(size, d, d) draws, positive definite: B D^(1/2) R exp(G) R' D^(1/2) B'.
+
+        D are draws of the diagonal of W, which may be next to nothing; R R' the mean of W over its diagonal, and G
+        normal with nothing on its diagonal.
+        """
+        d = len(self.basis)
+        root = np.sqrt(self._draw_diagonal(size, rng))
         scale = np.sqrt(np.diag(self.mean))
-        values, vectors = np.linalg.eigh(self.sd / np.outer(scale, scale) * normal)
+        normal = np.triu(rng.standard_normal((size, d, d)), 1)
+        values, vectors = np.linalg.eigh(self.sd / np.outer(scale, scale) * (normal + normal.transpose(0, 2, 1)))
         inner = (vectors * np.exp(values)[:, None, :]) @ vectors.transpose(0, 2, 1)
-        root = self._root
-        return np.asarray(root @ inner @ root.T)
+        left = (self.basis * root[:, None, :]) @ _root(self.mean / np.outer(scale, scale))
+        return np.asarray(left @ inner @ left.transpose(0, 2, 1))
+
+    def _draw_diagonal(self, size: int, rng: np.random.Generator) -> Array:
+        """Draws of W's diagonal, (size, d): of f, then of each entry given f."""
+        out = np.empty((size, len(self.basis)))
+        measured, error, relative = np.diag(self.measured), self._errors, np.diag(self.relative)
+        for j in np.flatnonzero(~self._shaped):
+            alone = Level.of(measured[[j]], error[[j]], np.zeros(1), float(self.typical[j]))
+            out[:, j] = alone.draw(size, rng)
+        here = self._shaped
+        if here.any():
+            f = self._level.draw(size, rng)[:, None]
+            own, shape = error[here] ** 2, (f * relative[here]) ** 2
+            mean = (measured[here] * shape + f * own) / (own + shape)
+            sd = np.sqrt(own * shape / (own + shape))
+            chance = np.log(rng.random(mean.shape)) + log_ndtr(mean / sd)
+            out[:, here] = mean - sd * ndtri_exp(chance)
+        return np.maximum(out, 0.0)
+
+
+@dataclass(frozen=True)
+class Level:
+    """Posterior of a positive number f on a grid of its logarithm.
+
+    Attributes
+    ----------
+    log_f : (k,)
+    below : (k,)
+        Probability up to each point of the grid, from 0 to 1.
+    """
+
+    log_f: Array
+    below: Array
+
+    @classmethod
+    def of(cls, measured: Array, error: Array, relative: Array, typical: float, limit: float = math.inf) -> Level:
+        """From normal measurements (``measured``, ``error``) of numbers that are normal around f with standard
+        deviation f ``relative``, truncated to be positive; prior f^(``FLATNESS`` - 1) / (1 + (f / ``typical``)^2) on
+        (0, ``limit``].
+
+        The likelihood of f is the product over measurements m of
+
+            N(m; f, s^2 + f^2 r^2) Phi(mean / sd) / Phi(1 / r),
+
+        mean and sd those of the number given f and m (r = 0: the second factor is 1).
+        """
+        spread = relative > 0.0
+
+        def log_density(log_f: Array) -> Array:
+            f = np.exp(log_f)[:, None]
+            shape = (f * relative) ** 2
+            total = error**2 + shape
+            found = FLATNESS * log_f - np.log1p((f[:, 0] / typical) ** 2) + (-0.5 * (measured - f) ** 2 / total - 0.5 * np.log(total)).sum(axis=1)
+            if spread.any():
+                mean = (measured * shape + f * error**2) / total
+                sd = np.sqrt(error**2 * shape / total)
+                found += log_ndtr(mean[:, spread] / sd[:, spread]).sum(axis=1)
+            return np.asarray(found)
+
+        top = min(limit, FARTHEST * float((np.maximum(measured, 0.0) + FARTHEST * error).max()))
+        ends = math.log(top * LOWEST), math.log(top)
+        for _ in range(FINER):
+            log_f = np.linspace(*ends, POINTS)
+            density = log_density(log_f)
+            seen = np.flatnonzero(density >= density.max() - NEGLIGIBLE)
+            ends = float(log_f[max(seen[0] - 1, 0)]), float(log_f[min(seen[-1] + 1, POINTS - 1)])
+            if len(seen) > POINTS // 4:
+                break
+        density = np.exp(density - density.max())
+        below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2.0)])
+        return cls(log_f, below / below[-1])
+
+    @property
+    def mean(self) -> float:
+        """E f."""
+        return float(np.exp(self._middle) @ np.diff(self.below))
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation of f."""
+        return math.sqrt(max(0.0, float(np.exp(2.0 * self._middle) @ np.diff(self.below)) - self.mean**2))
+
+    @property
+    def _middle(self) -> Array:
+        return np.asarray((self.log_f[1:] + self.log_f[:-1]) / 2.0)
+
+    def draw(self, size: int, rng: np.random.Generator) -> Array:
+        """(size,) draws: the distribution function inverted, linear in log f between points."""
+        return np.exp(np.interp(rng.random(size), self.below, self.log_f))
+
+
+def _root(mean: Array) -> Array:
+    """The symmetric root of ``mean``, its eigenvalues' signs taken off."""
+    values, vectors = np.linalg.eigh(mean)
+    values = np.abs(values)
+    values = np.maximum(values, LEAST * values.max())
+    return np.asarray((vectors * np.sqrt(values)) @ vectors.T)
 
 
 def positive_mean(value: Array, error: Array) -> tuple[Array, Array]:
@@ -134,10 +307,11 @@ def positive_mean(value: Array, error: Array) -> tuple[Array, Array]:
     return np.asarray(error * mean), np.asarray(error * np.sqrt(np.maximum(variance, 0.0)))
 
 
-def combined(own: Slope, others: Sequence[Slope]) -> Hessian:
+def combined(own: Slope, others: Sequence[Slope], typical: float, limit: float = math.inf) -> Hessian:
     """Posterior of the matrix that ``own`` estimates, given the shape that ``others`` agree on.
 
     The others are (m, m) or larger: they speak of the first m coordinates, m <= d (a scale comes after them).
+    ``limit`` is a bound of f in H = f E, E what the others estimate.
     """
     d = len(own.matrix)
     m = min((len(other.matrix) for other in others), default=0)
@@ -149,22 +323,26 @@ def combined(own: Slope, others: Sequence[Slope]) -> Hessian:
         rest = Slope(own.matrix[m:, m:], own.spread[m:, m:], own.noise)
         raw, vectors[m:, m:] = np.linalg.eigh(rest.matrix)
         values[m:], _ = positive_mean(raw, np.sqrt(rest.along(vectors[m:, m:])))
+    for part in (slice(0, m), slice(m, d)):
+        values[part] = np.maximum(values[part], LEAST * values[part].max(initial=0.0))
     along = own.along(vectors)
-    if m:
-        diagonal = np.einsum("ij,ik,kj->j", vectors, own.matrix, vectors)[:m] / values[:m]
-        values[:m] *= _level(diagonal, along[:m] / values[:m] ** 2, PRIOR**2 + np.diag(uncertain)[:m])
-    values = np.maximum(values, LEAST * values.max())
     whiten = vectors / np.sqrt(values)
-    measured = whiten.T @ own.matrix @ whiten
     variance = np.add.outer(along, along) / np.outer(values, values) / 4.0
-    prior = np.minimum(OFF**2 / d + uncertain, LARGEST**2)
+    prior = np.full((d, d), LARGEST**2)
+    prior[:m, :m] = np.minimum(OFF**2 / d + uncertain[:m, :m], LARGEST**2)
     here = np.diag_indices(d)
     variance[here], prior[here] = along / values**2, PRIOR**2 + np.diag(uncertain)
-    precision = 1.0 / variance + 1.0 / prior
-    mean = (measured / variance + np.eye(d) / prior) / precision
-    sd = precision**-0.5
-    mean[here], sd[here] = positive_mean(np.diag(mean), np.diag(sd))
-    return Hessian(vectors * np.sqrt(values), (mean + mean.T) / 2.0, sd)
+    scale = np.full(d, 1.0)
+    scale[:m] = ((vectors[:m, :m] ** 2) @ values[:m]).max(initial=0.0)
+    scale[m:] = values[m:]
+    return Hessian(
+        vectors * np.sqrt(values),
+        whiten.T @ own.matrix @ whiten,
+        np.sqrt(variance),
+        np.sqrt(prior),
+        typical / scale,
+        limit,
+    )
 
 
 def _shape(parts: Sequence[Slope]) -> tuple[Array, Array, Array]:
@@ -181,12 +359,3 @@ def _shape(parts: Sequence[Slope]) -> tuple[Array, Array, Array]:
     uncertain = np.add.outer(error**2, error**2) / np.outer(values, values) / 4.0
     uncertain[np.diag_indices(len(values))] = (sd / values) ** 2
     return values, vectors, uncertain
-
-
-def _level(diagonal: Array, variance: Array, relative: Array) -> float:
-    """f of H = f E: weighted mean of ``diagonal`` with variances ``variance`` + f^2 ``relative``."""
-    level = max(float(diagonal.mean()), float(np.sqrt(variance.min())))
-    for _ in range(20):
-        weight = 1.0 / (variance + level**2 * relative)
-        level = max(float(weight @ diagonal / weight.sum()), float(weight.sum() ** -0.5))
-    return level

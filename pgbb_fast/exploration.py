@@ -34,6 +34,8 @@ SEGMENTS = 40  # of a run, at most
 LEAST_SEGMENTS = 5  # and at least
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 MARGIN = 0.02  # share of the box's radius that centres keep from its faces
+SEEN = 3.0  # standard errors from zero at which a curvature is known well enough for small displacements
+WIDE = 3  # until then every so manieth segment has large ones
 INSIDE = 2.5  # displacements are cut at so many standard deviations
 
 
@@ -80,11 +82,12 @@ class Exploration:
 
 @dataclass(frozen=True)
 class Local:
-    """The local model while exploring: centre, and displacements along the eigenvectors of H."""
+    """The local model while exploring: centre, and displacements along the eigenvectors of H, ``near`` or wide."""
 
     centre: Array
     vectors: Array
     scale: Array
+    near: bool
 
 
 def explore(
@@ -130,9 +133,9 @@ def explore(
         z = np.clip(rng.standard_normal((count, K, len(box))), -INSIDE, INSIDE)
         theta, gradient = np.empty((count, K, len(box))), np.empty((count, K, len(box)))
         late = start >= chosen.slope_until * T
-        reach = chosen.near_reach if late else chosen.reach
-        curvature = chosen.near_curvature if late else chosen.curvature
         if start >= searching:
+            part = np.arange(segments)
+            known = ((part * T // segments >= searching) & (part < segment)).astype(np.float64)
             local = [
                 _local_model(
                     _recent(statistics, number, segment, chosen.memory),
@@ -140,11 +143,14 @@ def explore(
                     problem,
                     box,
                     number,
-                    reach / math.sqrt(T * K * chance),
-                    curvature,
+                    chosen,
+                    math.sqrt(T * K * chance),
+                    statistics.fit(number, known, location=known) if late else None,
+                    always=segment % WIDE > 0,
                 )
                 for number, chance in enumerate(chances)
             ]
+            statistics.wide[:, segment] = [late and not here.near for here in local]
         for t in range(count):
             for k in range(K):
                 if local:
@@ -214,15 +220,16 @@ def _recent(statistics: ReleaseStatistics, rule: int, segment: int, memory: floa
     return statistics.fit(rule, np.where(age >= 0, memory**age, 0.0))
 
 
-def known_hessian(fit: Fit, noise: float, others: Sequence[Slope], *, additive: bool) -> Hessian:
+def known_hessian(fit: Fit, noise: float, others: Sequence[Slope], loss: Loss, rule: int, *, design: bool) -> Hessian:
     """H of a fit whose releases have noise variance ``noise``, drawn to the shape that ``others`` agree on.
 
-    The identity for an additive loss, whose gradient is theta plus a function of the record.
+    With a ``design`` among the others, f is bounded by the loss.  The identity for an additive loss, whose gradient is theta plus a function of the record.
     """
     d = len(fit.centre)
-    if additive:
-        return Hessian(np.eye(d), np.eye(d), np.zeros((d, d)))
-    return combined(Slope(fit.hessian, fit.spread, noise), others)
+    if loss.additive:
+        return Hessian.known(np.eye(d))
+    limit = loss.curvature_limit(rule) if design else math.inf
+    return combined(Slope(fit.hessian, fit.spread, noise), others, loss.curvature_scale(rule), limit)
 
 
 def release_variance(fit: Fit, problem: Problem) -> float:
@@ -231,19 +238,38 @@ def release_variance(fit: Fit, problem: Problem) -> float:
 
 
 def _local_model(
-    fit: Fit, design: Sequence[Slope], problem: Problem, box: Array, rule: int, reach: float, curvature: float
+    fit: Fit,
+    design: Sequence[Slope],
+    problem: Problem,
+    box: Array,
+    rule: int,
+    chosen: Exploration,
+    root: float,
+    whole: Fit | None,
+    *,
+    always: bool,
 ) -> Local:
     """A Newton step from the recent fit, and the displacements for the next segment: ``reach`` times a release's noise
-    over the eigenvalue, at most ``curvature`` residual scales in all."""
+    over the eigenvalue and ``root``, the root of the run's draws, at most ``curvature`` residual scales in all; the
+    near ones, unless ``always``, only in directions in which the ``whole`` run's fit sees the curvature already."""
     variance = release_variance(fit, problem)
-    hessian = known_hessian(fit, variance, design, additive=problem.loss.additive)
+    hessian = known_hessian(fit, variance, design, problem.loss, rule, design=bool(design))
     values, vectors = np.linalg.eigh(hessian.matrix)
     error = hessian.along(vectors)
     radius = (box[:, 1] - box[:, 0]) / 2.0
     # with an intercept, H_00 = f E[1]; without, the trace of H = f E|x|^2 is at most f d in the unit box
     along_intercept = float((vectors[0] ** 2) @ values) if problem.intercept else float(values.sum() / len(values))
     density = max(along_intercept, 1e-12)
-    scale = problem.loss.density(rule) / density
+    # an f that is not known may be larger
+    sure = density + float(hessian.along(np.eye(len(values))[:, :1])[0] if problem.intercept else error.mean())
+    scale = problem.loss.range_of_quadratic(rule, sure)
+    near = np.zeros(len(values), dtype=bool)
+    if whole is not None:
+        seen = Slope(whole.hessian, whole.spread, variance)
+        curved = np.einsum("ij,ik,kj->j", vectors, seen.matrix, vectors) > SEEN * np.sqrt(seen.along(vectors))
+        near = curved | always
+    reach = np.where(near, chosen.near_reach, chosen.reach) / root
+    curvature = np.where(near, chosen.near_curvature, chosen.curvature)
     range_of_quadratic = curvature * scale / np.sqrt(values / density * len(values))
     spread = 1.0 / np.sqrt(np.einsum("ij,ik,kj->j", vectors, fit.spread, vectors) * max(1, fit.count))
     # no farther than the releases behind the fit were spread: beyond them a small slope may be an accident, or a tail
@@ -253,4 +279,4 @@ def _local_model(
     keep = MARGIN * radius
     centre = np.clip(fit.centre + vectors @ step, box[:, 0] + keep, box[:, 1] - keep)
     displacement = np.minimum(reach * math.sqrt(variance) / values, range_of_quadratic)
-    return Local(centre, vectors, np.minimum(displacement, 0.25 * radius.min()))
+    return Local(centre, vectors, np.minimum(displacement, 0.25 * radius.min()), bool(near.all()))

@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 QUANTILE_KERNELS = ("gaussian", "logistic")
+TYPICAL = 0.1  # residual scale over half the range of y, as the planner guesses it
 LONGEST = 2.0**100  # of the entries of a gradient of the user's own
 LOCATION = frozenset({"mean", "exponential_mean"})  # kernels of losses without a response
 RecordGradient = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
@@ -114,6 +115,27 @@ class Loss:
         if self.kernel == "expectile":
             return self.constants[rule][1] / 8.0
         return 0.4 if not self.is_quantile else float(np.exp(-0.5 * ndtri(tau) ** 2) / math.sqrt(2.0 * math.pi))
+
+    def range_of_quadratic(self, rule: int, f: float) -> float:
+        """A scale of x'theta over which the loss's mean gradient bends: the residual scale that f reveals; of the
+        logistic loss, whose f has no part in it, that at which f is largest (in logits)."""
+        return self.density(rule) / (0.25 if self.kernel == "logistic" else f)
+
+    def curvature_limit(self, rule: int) -> float:
+        """Largest second derivative of the loss in the linear predictor, a bound of f in H = f E[x x']: 1/4 (logistic),
+        the kernel's value at 0 over h (quantiles: phi(0) and 1/4), max(tau, 1 - tau) (expectiles), 1 (a fixed scale);
+        inf where the loss has none of its own."""
+        if self.is_quantile:
+            _, h = self.constants[rule]
+            return (1.0 / math.sqrt(2.0 * math.pi) if self.kernel == "quantile_gaussian" else 0.25) / h
+        if self.kernel == "expectile":
+            return max(self.rules[rule], 1.0 - self.rules[rule])
+        return {"logistic": 0.25 + self.ridge, "huber_fixed": 1.0}.get(self.kernel, math.inf)
+
+    def curvature_scale(self, rule: int) -> float:
+        """Scale of the prior of f: that of residuals a tenth of half the range of y; the loss's own where it has one."""
+        limit = self.curvature_limit(rule)
+        return min(limit, self.density(rule) / TYPICAL)
 
     def score_correlation(self) -> NDArray[np.float64]:
         """Correlation between the rules' scores under a correct model, (L, L): between quantile levels t < t' it is

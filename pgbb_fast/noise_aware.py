@@ -176,15 +176,18 @@ def _used(statistics: ReleaseStatistics, problem: Problem, rule: int) -> tuple[A
     counts = statistics.counts(rule)
     share = np.arange(len(counts)) / len(counts)
     weight, location = (((share >= since) & (counts > 0)).astype(np.float64) for since in (BURN, SETTLED))
+    location *= ~statistics.wide[rule]
     fit = statistics.fit(rule, weight, location=location)
     variance = release_variance(fit, problem)
-    hessian = known_hessian(fit, variance, statistics.design, additive=problem.loss.additive).matrix
+    design = bool(statistics.design)
+    hessian = known_hessian(fit, variance, statistics.design, problem.loss, rule, design=design).matrix
     end = fit.centre - np.linalg.solve(hessian, fit.gradient)
     density = float(hessian[0, 0]) if problem.intercept else float(np.trace(hessian) / len(hessian))
     away = np.nan_to_num(statistics.centres(rule)) - end
     # |x'(c - theta_0)|^2 averages away' H away / f, over the residual scale density(rule) / f
     square = np.maximum(0.0, np.einsum("si,ij,sj->s", away, hessian, away))
-    distance = np.sqrt(square * max(density, 0.0)) / problem.loss.density(rule)
+    density = max(density, 1e-12)
+    distance = np.sqrt(square / density) / problem.loss.range_of_quadratic(rule, density)
     near = distance < NEAR
     if (near * location).sum() < 0.25 * location.sum():
         return weight, location
@@ -212,7 +215,7 @@ def local_posteriors(
     found = []
     for rule, fit in enumerate(fits):
         others = [*statistics.design, *slopes[:rule], *slopes[rule + 1 :]]
-        hessian = known_hessian(fit, noises[rule], others, additive=problem.loss.additive)
+        hessian = known_hessian(fit, noises[rule], others, problem.loss, rule, design=bool(statistics.design))
         drift = _drift(statistics, rule, used[rule][1], hessian.matrix, omegas[rule])
         found.append(LocalPosterior(fit.centre, fit.gradient, hessian, omegas[rule], fit.count, drift))
     return found

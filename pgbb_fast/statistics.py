@@ -68,6 +68,11 @@ class ReleaseStatistics:
         S.
     design : sequence of Slope
         The released second moment of the features, if any.
+
+    Attributes
+    ----------
+    wide : (rules, segments) bool array
+        Segments whose displacements are for the slope alone: too large for the location.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class ReleaseStatistics:
         d = len(middle)
         self.middle, self.n_blocks, self.d, self.design = middle, n_blocks, d, tuple(design)
         size = d + n_blocks
+        self.wide = np.zeros((rules, segments), dtype=bool)
         self.zz = np.zeros((rules, segments, size, size))
         self.zg = np.zeros((rules, segments, size, d))
         self.gg = np.zeros((rules, segments, d, d))

@@ -1,0 +1,197 @@
+"""Coverage where privacy noise hides the curvature: few records, outer levels, many coefficients, a heaped response.
+
+    python bench/low_information.py --replicates 40 --table bench/results/low_information.md
+
+Intervals may be as wide as the public box here, but must cover.  The truth is the population's value of the loss's own
+target, known in closed form: a smoothed quantile of a normal error e of standard deviation s is the quantile of e plus
+bandwidth times the kernel's variable, a normal of standard deviation sqrt(s^2 + h^2); Huber's slopes are those of the
+model for symmetric errors; a logistic model's own coefficients.  For the heaped response it is the median itself.
+
+Coverage is that of the coefficients of one kind ("slopes" or "intercept"); replicates are independent, coefficients of
+one fit are not, so errors are standard deviations over replicates' means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simulation  # calibrates once for each set of public numbers
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
+
+from pgbb_fast import PrivateHuberRegressor, PrivateLogisticRegressor, PrivateQuantileRegressor
+
+Array = NDArray[np.float64]
+assert simulation.CELLS
+LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+DELTA = 1e-5
+SEED = 13
+Y_BOUND = 5.0
+ERROR = 0.5  # standard deviation of normal errors; y is in [-5, 5]
+HEAP = 40.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Records of n rows, an estimator and the truth (L, d)."""
+
+    name: str
+    n: int
+    p: int
+    epsilon: float
+    estimator: Callable[..., Any]
+    settings: dict[str, Any]
+    response: Callable[[Array, np.random.Generator], Array]
+    truth: Callable[[Any, int], Array]
+
+    def data(self, replicate: int) -> tuple[Array, Array]:
+        """X ~ U[-1, 1]^p and y."""
+        rng = np.random.default_rng([SEED, replicate, self.n, self.p, round(10 * self.epsilon)])
+        X = rng.uniform(-1.0, 1.0, (self.n, self.p))
+        return X, self.response(X, rng)
+
+    def model(self, replicate: int) -> Any:
+        """The estimator, at its default settings."""
+        return self.estimator(
+            epsilon=self.epsilon, delta=DELTA, x_bounds=[(-1, 1)] * self.p, seed=replicate, **self.settings
+        )
+
+
+def slopes(p: int) -> Array:
+    """1, -1, 1, ..."""
+    return np.where(np.arange(p) % 2 == 0, 1.0, -1.0)
+
+
+def linear(X: Array, rng: np.random.Generator) -> Array:
+    """x'b + e with normal e."""
+    return np.asarray(X @ slopes(X.shape[1]) + ERROR * rng.standard_normal(len(X)))
+
+
+def classes(X: Array, rng: np.random.Generator) -> Array:
+    """Bernoulli with log odds x'b."""
+    return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]))).astype(np.float64)
+
+
+def rare(X: Array, rng: np.random.Generator) -> Array:
+    """Some 3% ones: log odds -3.9 + x'b."""
+    return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]) - 3.9)).astype(np.float64)
+
+
+def heaped(X: Array, rng: np.random.Generator) -> Array:
+    """Four fifths at ``HEAP``, the rest uniform on [0, 100]."""
+    return np.where(rng.random(len(X)) < 0.8, HEAP, rng.uniform(0.0, 100.0, len(X)))
+
+
+def of_quantiles(model: Any, p: int) -> Array:
+    h = model._loss(model.n_, p, 1.0).constants[0][1] * Y_BOUND
+    return np.array([[math.hypot(ERROR, h) * ndtri(tau), *slopes(p)] for tau in model.tau])
+
+
+def of_linear(model: Any, p: int) -> Array:
+    return np.array([[0.0, *slopes(p)]])
+
+
+def of_rare(model: Any, p: int) -> Array:
+    return np.array([[-3.9, *slopes(p)]])
+
+
+def of_heap(model: Any, p: int) -> Array:
+    return np.array([[HEAP, *np.zeros(p)]])
+
+
+Y = {"y_bounds": (-Y_BOUND, Y_BOUND)}
+CELLS = (
+    *(Cell(f"Huber, n = {n}", n, 1, 1.0, PrivateHuberRegressor, Y, linear, of_linear) for n in (30, 100, 300)),
+    Cell("median, n = 100", 100, 1, 1.0, PrivateQuantileRegressor, Y, linear, of_quantiles),
+    Cell("logistic, n = 300", 300, 1, 1.0, PrivateLogisticRegressor, {}, classes, of_linear),
+    Cell("logistic, 3% ones, n = 5,000", 5_000, 1, 1.0, PrivateLogisticRegressor, {}, rare, of_rare),
+    Cell(
+        "five levels, n = 5,000, p = 5, epsilon .5", 5_000, 5, 0.5, PrivateQuantileRegressor, {**Y, "tau": LEVELS},
+        linear, of_quantiles,
+    ),
+    Cell(
+        "tau = .95, n = 2,000", 2_000, 1, 1.0, PrivateQuantileRegressor, {**Y, "tau": 0.95}, linear, of_quantiles
+    ),
+    Cell(
+        "tau = .98, n = 5,000, epsilon 2", 5_000, 1, 2.0, PrivateQuantileRegressor, {**Y, "tau": 0.98}, linear,
+        of_quantiles,
+    ),
+    Cell(
+        "heaped, median, n = 5,000", 5_000, 1, 1.0, PrivateQuantileRegressor, {"y_bounds": (0, 100)}, heaped, of_heap
+    ),
+)
+
+
+def replicate_of(cell: Cell, replicate: int) -> tuple[Array, Array, Array, float]:
+    """Intervals (L, d, 2), truth (L, d), the box's widths (d,) in natural units, and seconds."""
+    X, y = cell.data(replicate)
+    model = cell.model(replicate)
+    model.plan(cell.n)
+    start = time.perf_counter()
+    posterior = model.fit(X, y).posterior_
+    seconds = time.perf_counter() - start
+    model.n_ = cell.n
+    truth = cell.truth(model, cell.p)
+    interval = posterior.interval(size=4000)
+    interval = interval if interval.ndim == 3 else interval[None]
+    size = truth.shape[1]
+    radius = np.abs(np.diag(posterior._to_natural.matrix))
+    return interval[:, :size], truth, (radius * (posterior._box[:, 1] - posterior._box[:, 0]))[:size], seconds
+
+
+def row(cell: Cell, replicates: int) -> str:
+    """One line of the table."""
+    found = [replicate_of(cell, replicate) for replicate in range(replicates)]
+    hits = np.array([(i[..., 0] <= t) & (t <= i[..., 1]) for i, t, _, _ in found])
+    share = np.median([(i[..., 1] - i[..., 0]) / w for i, _, w, _ in found], axis=0)
+    parts = []
+    for which in (slice(0, 1), slice(1, None)):
+        covered = hits[..., which].mean(axis=2)
+        worst = covered.mean(axis=0)
+        error = covered.mean(axis=1).std() / math.sqrt(replicates)
+        parts.append(f"{covered.mean():.3f} ± {error:.3f}" + (f" ({worst.min():.2f})" if len(worst) > 1 else ""))
+    widths = f"{np.median(share[:, 0]):.2f} | {np.median(share[:, 1:]):.2f}"
+    return f"| {cell.name} | {replicates} | {parts[0]} | {parts[1]} | {widths} | {np.median([f[3] for f in found]):.2f} |"
+
+
+def processor() -> str:
+    """Its name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def main() -> None:
+    """Run and print; write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replicates", type=int, default=40)
+    parser.add_argument("--cells", nargs="*", default=[], help="parts of cells' names; all by default")
+    parser.add_argument("--table", type=Path)
+    args = parser.parse_args()
+    lines = [
+        "| cell | replicates | intercept covered (worst level) | slopes covered (worst level) "
+        "| intercept's width / box, median | slopes' | seconds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines), flush=True)
+    for cell in CELLS:
+        if not args.cells or any(part in cell.name for part in args.cells):
+            lines.append(row(cell, args.replicates))
+            print(lines[-1], flush=True)
+    text = f"Epsilon 1 unless stated, delta = {DELTA:g}, 95% intervals. One process on {processor()}, shared.\n\n"
+    if args.table:
+        args.table.write_text(text + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
