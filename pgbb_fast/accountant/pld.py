@@ -16,18 +16,20 @@ from pgbb_fast.accountant.compose import (
     cumulants,
     tilt_for_delta,
     tilt_for_epsilon,
+    transform_tilt,
 )
-from pgbb_fast.accountant.jumps import expand
+from pgbb_fast.accountant.jumps import expansions
 from pgbb_fast.accountant.lattice import Lattice
 from pgbb_fast.accountant.pairs import Focus, Pair, Quality
 
 Part = tuple[Pair, int]
 
 _CAPPED = 1e-4  # mass of P above the largest loss kept, relative to delta
+_FAR = 14.0  # losses this far above epsilon (and the spread) count as infinite: e^-14 of their share of delta
 _CUT = 1e-5  # mass of P cut to infinite loss, relative to delta
 _SMALLEST_LOG_DELTA = -700.0
 _BLUR = 1e-3  # share of delta that round-off and window margins may make up before something else is tried
-_ATTEMPTS = 3
+_ATTEMPTS = 4
 _MOST_CELLS = 1.5e6  # cells, over all nodes
 _MOST_WINDOW = 1e5  # lattice points in one composed standard deviation
 _CHEAP_CELLS = 3e4  # what is always affordable, of both kinds
@@ -51,29 +53,52 @@ def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Q
     """One direction: look where a sketch says, then, if the answer lies elsewhere or is blurred, look there."""
     log_delta = math.log(delta)
     sketches = _sketches(parts, direction, log_delta)
-    tilt, guess = tilt_for_delta(sketches, log_delta)
+    guess = _rough_epsilon(sketches, log_delta)
     found = math.inf if upper else 0.0
     for _ in range(_ATTEMPTS):
-        plan = _plan(parts, sketches, tilt, log_delta, guess, quality)
-        lattices = _lattices(parts, direction, plan, quality, upper=upper)
-        exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
-        here = cumulants(exact, tilt)
-        if here.value - tilt * guess > log_delta + 8:
-            tilt = tilt_for_epsilon(exact, guess)
-            here = cumulants(exact, tilt)
-        value, blur = _read(lattices, tilt, log_delta, max(0.0, here.mean - 6 * math.sqrt(here.variance)), upper)
+        tilt = tilt_for_epsilon(sketches, guess)
+        lattices = _lattices(parts, direction, _plan(parts, sketches, tilt, log_delta, guess, quality), quality, upper)
+        value, blur = _look(lattices, guess, log_delta, upper)
         found = min(found, value) if upper else max(found, value)
-        if blur >= _BLUR and len(lattices) == 1:
-            expansion = expand(*lattices[0], guess if found in (0.0, math.inf) else found, log_delta, upper=upper)
-            if expansion is not None:
-                value = expansion.epsilon_at(delta)
-                found = min(found, value) if upper else max(found, value)
-                blur = 0.0
-        if blur < _BLUR and (found > 0.6 * guess or found == 0.0):
+        if found == 0.0 or (blur < _BLUR and 0.6 * guess < found < 1.7 * guess):
             break
         guess = found if 0 < found < math.inf else 2 * guess
-        tilt = tilt_for_epsilon(exact, guess)
     return found
+
+
+def _rough_epsilon(sketches: Sequence[Atoms], log_delta: float) -> float:
+    """Chernoff's epsilon without the losses that are too rare to matter together, half of delta being theirs.
+
+    Losses that rare would have Chernoff's bound look where they are, however little they count.
+    """
+    count = sum(part.count for part in sketches)
+    seen = []
+    for part in sketches:
+        keep = part.loss <= _quantile(part, log_delta - math.log(2.0 * count))
+        seen.append(Atoms(part.loss[keep], part.log_mass[keep], part.count))
+    return tilt_for_delta(seen, log_delta - math.log(2.0))[1]
+
+
+def _look(
+    lattices: Sequence[tuple[Lattice, int]], guess: float, log_delta: float, upper: bool
+) -> tuple[float, float]:
+    """Epsilon by one transform and, where round-off blurs that, by expansions; and the share of delta that it is."""
+    delta = math.exp(log_delta)
+    exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
+    tilt = transform_tilt(exact, guess, log_delta)
+    here = cumulants(exact, tilt)
+    low = max(0.0, min(here.mean - 6 * math.sqrt(here.variance), 0.5 * guess))
+    value, blur = _read(lattices, tilt, log_delta, low, upper)
+    if blur < _BLUR:
+        return value, blur
+    for expansion in expansions(lattices, guess if value in (0.0, math.inf) else value, log_delta, upper=upper):
+        other = expansion.epsilon_at(delta)
+        if (other <= value) if upper else (other >= value):
+            value = other
+            blur = min(blur, expansion.margin_at(other) / delta) if math.isfinite(other) else blur
+        if blur < _BLUR:
+            break
+    return value, blur
 
 
 def _read(
@@ -113,16 +138,17 @@ def _one_delta(parts: Sequence[Part], direction: int, epsilon: float, quality: Q
             log_delta = max(guess, _SMALLEST_LOG_DELTA)
             continue
         plan = _plan(parts, sketches, tilt, log_delta, epsilon, quality)
-        lattices = _lattices(parts, direction, plan, quality, upper=upper)
+        lattices = _lattices(parts, direction, plan, quality, upper)
         exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
-        tilt = tilt_for_epsilon(exact, epsilon)
+        tilt = transform_tilt(exact, epsilon, log_delta)
         profile = compose(lattices, tilt, log_delta).profile(epsilon, upper=upper)
         value = profile.delta_at(epsilon)
-        if len(lattices) == 1 and not abs(float(profile.margin[0])) < _BLUR * value:
-            expansion = expand(*lattices[0], epsilon, log_delta, upper=upper)
-            if expansion is not None:
+        if not abs(float(profile.margin[0])) < _BLUR * value:
+            for expansion in expansions(lattices, epsilon, log_delta, upper=upper):
                 better = expansion.delta_at(epsilon)
                 value = better if value != value else (min if upper else max)(value, better)
+                if expansion.margin_at(epsilon) < _BLUR * value:
+                    break
         if not value < math.exp(log_delta) * 0.05 or log_delta <= _SMALLEST_LOG_DELTA:
             break
         log_delta = max(_SMALLEST_LOG_DELTA, math.log(value) if value > 0 else log_delta - 15)
@@ -178,7 +204,7 @@ def _plan(
         h *= 1.5
     h = min(h, math.sqrt(8 * quality.tolerance) / (tilt + 1))
     # beyond it e^(epsilon - L) no longer matters, or what is left of P is a small part of delta
-    cap = epsilon + 40 + 10 * math.sqrt(cumulants(sketches, 0.0).variance)
+    cap = epsilon + _FAR + 6 * math.sqrt(cumulants(sketches, 0.0).variance)
     cap = min(cap, max(2 * epsilon, *(_quantile(part, log_delta + math.log(_CAPPED / count)) for part in sketches)))
     focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap)
     total = float(sum(pair.lengths(focus, quality).sum() for pair, _ in parts))
@@ -205,7 +231,7 @@ def _added(sketches: Sequence[Atoms], tilt: float, h: float) -> float:
 
 
 def _lattices(
-    parts: Sequence[Part], direction: int, plan: Plan, quality: Quality, *, upper: bool
+    parts: Sequence[Part], direction: int, plan: Plan, quality: Quality, upper: bool
 ) -> list[tuple[Lattice, int]]:
     return [
         (pair.build(min(direction, pair.directions - 1), plan.h, plan.focus, quality, upper), count)
