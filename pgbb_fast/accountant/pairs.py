@@ -42,13 +42,43 @@ class Focus:
     """What is looked for: near the loss ``epsilon``, with tilt ``tilt``.
 
     ``cut`` is the mass of each node's upper tail that counts as infinite loss (in a lower bound: as none), and
-    losses above ``cap`` count as infinite (in a lower bound: as ``cap``).
+    losses above ``cap`` count as infinite (in a lower bound: as ``cap``).  ``wide(loss)`` is how wide a cell may be
+    there: losses that are rarely met add little variance however they are rounded.
     """
 
     tilt: float
     epsilon: float
     cut: float
     cap: float
+    wide: Callable[[Array], Array]
+
+    def edges(self, h: float) -> NDArray[np.int64]:
+        """Ends of cells from 0 to ``cap`` in units of ``h``: 1 apart, then 2, 4, ..., as soon as ``wide`` allows it."""
+        starts = self._doublings(h)
+        blocks, at = [], 0
+        for j, stop in enumerate([*starts[1:], self.cap]):
+            gap = 2**j
+            count = max(0, math.ceil((stop / h - at) / gap))
+            blocks.append(at + gap * np.arange(count))
+            at += gap * count
+        return np.append(np.concatenate(blocks), at)
+
+    def cells(self, lengths: Array, h: float) -> float:
+        """About the number of cells of nodes followed up to the losses ``lengths``."""
+        starts = self._doublings(h)
+        total = 0.0
+        for j, (start, stop) in enumerate(zip(starts, [*starts[1:], self.cap], strict=True)):
+            total += float(np.clip(lengths - start, 0.0, stop - start).sum()) / (h * 2**j)
+        return total
+
+    def _doublings(self, h: float) -> list[float]:
+        """Losses from which cells may be 1, 2, 4, ... times ``h`` wide."""
+        loss = np.linspace(0.0, self.cap, 1025)
+        wide = np.minimum.accumulate(self.wide(loss)[::-1])[::-1]
+        starts = [0.0]
+        while wide[-1] >= h * 2 ** len(starts):
+            starts.append(float(loss[np.searchsorted(wide, h * 2 ** len(starts))]))
+        return starts
 
 
 @dataclass(frozen=True)
@@ -105,10 +135,10 @@ def _antipodal(mechanism: BlockedGaussian | SubsampledGaussian, noise: float) ->
         if upper:
             bins = law(focus, quality)
             r, w = upper_nodes(bins, noise)
-            half = cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap)
+            half = cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap, focus.edges(h))
             return lattice.upper_from_half(replace(half, beyond=half.beyond + bins.omitted))
         r, w = lower_nodes(law(focus, quality), noise)
-        return lattice.lower_from_half(cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap))
+        return lattice.lower_from_half(cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap, focus.edges(h)))
 
     return Pair(1, sketch, lengths, build)
 
@@ -190,7 +220,7 @@ def _resampled(mechanism: ResampledGaussian, noise: float) -> Pair:
         del direction, quality
         # the weights are known to a few roundings: a lower bound takes them smaller
         used = weight if upper else weight * (1 - 4 * _binomial_error(mechanism.resample_size))
-        half = cells.resampled_cells(r, used, p, h, focus.cut, focus.cap)
+        half = cells.resampled_cells(r, used, p, h, focus.cut, focus.cap, focus.edges(h))
         half = replace(half, beyond=half.beyond + OMITTED)
         return lattice.upper_from_half(half) if upper else lattice.lower_from_half(half)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pgbb_fast.accountant.compose import (
     Atoms,
@@ -22,6 +24,7 @@ from pgbb_fast.accountant.jumps import expansions
 from pgbb_fast.accountant.lattice import Lattice
 from pgbb_fast.accountant.pairs import Focus, Pair, Quality
 
+Array = NDArray[Any]
 Part = tuple[Pair, int]
 
 _CAPPED = 1e-4  # mass of P above the largest loss kept, relative to delta
@@ -206,10 +209,39 @@ def _plan(
     # beyond it e^(epsilon - L) no longer matters, or what is left of P is a small part of delta
     cap = epsilon + _FAR + 6 * math.sqrt(cumulants(sketches, 0.0).variance)
     cap = min(cap, max(2 * epsilon, *(_quantile(part, log_delta + math.log(_CAPPED / count)) for part in sketches)))
-    focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap)
-    total = float(sum(pair.lengths(focus, quality).sum() for pair, _ in parts))
+    wide = _widths(sketches, tilt, budget, 0.5 * math.sqrt(8 * quality.tolerance) / (tilt + 1))
+    focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap, wide)
+    lengths = np.concatenate([pair.lengths(focus, quality) for pair, _ in parts])
+    total = float(lengths.sum())
     h = min(h, max(_CHEAP_WINDOW * spread, total / _CHEAP_CELLS))  # finer where it costs next to nothing
-    return Plan(max(h, total / _MOST_CELLS, spread / _MOST_WINDOW), focus)
+    h = max(h, cap / _MOST_CELLS, spread / _MOST_WINDOW)
+    while focus.cells(lengths, h) > _MOST_CELLS:
+        h *= 1.25
+    return Plan(h, focus)
+
+
+def _widths(sketches: Sequence[Atoms], tilt: float, budget: float, most: float) -> Callable[[Array], Array]:
+    """How wide cells may be, given that the tilted losses in them and beyond add a part of ``budget`` in variance.
+
+    n losses in cells of width w add about n w^2 / 6, so w^2 may be budget / (n + 1), n the expected number of
+    them beyond; ``most`` holds where a single one matters.
+    """
+    loss = np.concatenate([np.abs(part.loss) for part in sketches])
+    number = []
+    for part in sketches:
+        exponent = tilt * part.loss + part.log_mass
+        weight = np.exp(exponent - exponent.max())
+        number.append(part.count * weight / weight.sum())
+    order = np.argsort(loss)
+    loss = loss[order]
+    beyond = np.append(np.cumsum(np.concatenate(number)[order][::-1])[::-1], 0.0)
+
+    def wide(at: Array) -> Array:
+        n = beyond[np.searchsorted(loss, 0.8 * at)]
+        result: Array = np.minimum(np.sqrt(0.5 * budget / (n + 1.0)), most)
+        return result
+
+    return wide
 
 
 def _quantile(part: Atoms, log_tail: float) -> float:
