@@ -332,7 +332,7 @@ _SMALL_STEPS = 10  # and smaller ones, a third each time, for laws with rare lar
 def _steps(atoms: Sequence[Atoms], spread: float) -> list[float]:
     """Tilts to try, falling: from 10 / spread down to a part of one over the largest loss."""
     steps = [s / spread for s in reversed(_STEPS)]
-    least = 0.5 / max(float(np.abs(part.loss).max()) for part in atoms)
+    least = 0.5 / max(1e-300, *(float(np.abs(part.loss).max(initial=0.0)) for part in atoms))
     while steps[-1] > least and len(steps) < len(_STEPS) + _SMALL_STEPS:
         steps.append(steps[-1] / 3)
     return steps

@@ -114,11 +114,11 @@ def _antipodal(mechanism: BlockedGaussian | SubsampledGaussian, noise: float) ->
         return result
 
     def law(focus: Focus, quality: Quality) -> RadiusLaw:
-        return radius_law(mechanism, quality.bins, lambda radius: _curvature(radius, q, noise, focus))
+        return radius_law(mechanism, quality.bins, lambda radius: _curvature(radius, q, noise, focus), focus.cut)
 
     def sketch(direction: int, cut: float) -> tuple[Array, Array]:
         del direction
-        r, w = upper_nodes(radius_law(mechanism, _SKETCH_BINS, rough), noise)
+        r, w = upper_nodes(radius_law(mechanism, _SKETCH_BINS, rough, cut), noise)
         x, inside = _sketch_points(r, w, cut)
         r = r[:, None]
         density = ((1 - q) * np.exp(-x * x / 2) + q * np.exp(-((x - r) ** 2) / 2)) * inside
