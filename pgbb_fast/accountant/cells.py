@@ -251,7 +251,9 @@ def _collect(
     beyond = float(p_tail[last].sum())
     above = np.bincount(count, p_tail[last], minlength=cells + 1)
     below = np.bincount(count, q_tail[last], minlength=cells + 1)
-    return HalfCells(h, edges[: cells + 1], p, q, p_error, q_error, atom, 4 * UNIT * atom, beyond * (1 + 1e-9), above, below)
+    return HalfCells(
+        h, edges[: cells + 1], p, q, p_error, q_error, atom, 4 * UNIT * atom, beyond * (1 + 1e-9), above, below
+    )
 
 
 def _log_sinh(y: Array) -> Array:

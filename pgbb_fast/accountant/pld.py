@@ -69,6 +69,16 @@ def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Q
     return found
 
 
+def epsilon_near(parts: Sequence[Part], delta: float, guess: float, quality: Quality, *, upper: bool) -> float:
+    """Upper (lower) bound of epsilon at ``delta``, sharp only if it is near ``guess``: one look, for root finding."""
+    log_delta, best = math.log(delta), 0.0
+    for direction in _directions(parts):
+        sketches = _sketches(parts, direction, log_delta)
+        plan = _plan(parts, sketches, tilt_for_epsilon(sketches, guess), log_delta, guess, quality)
+        best = max(best, _look(_lattices(parts, direction, plan, quality, upper), guess, log_delta, upper)[0])
+    return best
+
+
 def _rough_epsilon(sketches: Sequence[Atoms], log_delta: float) -> float:
     """Chernoff's epsilon without the losses that are too rare to matter together, half of delta being theirs.
 
@@ -82,9 +92,7 @@ def _rough_epsilon(sketches: Sequence[Atoms], log_delta: float) -> float:
     return tilt_for_delta(seen, log_delta - math.log(2.0))[1]
 
 
-def _look(
-    lattices: Sequence[tuple[Lattice, int]], guess: float, log_delta: float, upper: bool
-) -> tuple[float, float]:
+def _look(lattices: Sequence[tuple[Lattice, int]], guess: float, log_delta: float, upper: bool) -> tuple[float, float]:
     """Epsilon by one transform and, where round-off blurs that, by expansions; and the share of delta that it is."""
     delta = math.exp(log_delta)
     exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]

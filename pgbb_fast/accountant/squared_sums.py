@@ -20,9 +20,9 @@ from pgbb_fast.accountant.convolve import power_tail
 Array = NDArray[Any]
 
 ROUND = 3e-11  # relative error allowed to the incomplete beta function (tested to be a tenth of it)
-_CELL = 4e-3  # width of cells of u^2 in units of E u^2
+_CELL = 6e-3  # width of cells of u^2 in units of E u^2
 _NARROW = 6e-4  # the same where the density is not known to fall
-_MOST_CELLS = 2**19
+_MOST_CELLS = 2**18
 _GROUPS = 4096
 
 
@@ -96,6 +96,9 @@ def _square_tails(
     cell = max(width * second, top * top / _MOST_CELLS)
     count = math.ceil(top * top / cell)
     root = np.minimum(np.sqrt(cell * np.arange(count + 1.0)), 1.0)
-    above, below = betaincc(a, b, root), betainc(a, b, root)
-    mass = np.maximum(np.where(above[:-1] < 0.5, above[:-1] - above[1:], below[1:] - below[:-1]), 0.0)
+    # each tail where it is the smaller one; the cell in between is what both leave
+    middle = int(np.searchsorted(root, beta_quantile(a, b, 0.5)))
+    below, above = betainc(a, b, root[:middle]), betaincc(a, b, root[middle:])
+    between = 1.0 - float(below[-1]) - float(above[0])
+    mass = np.maximum(np.concatenate((np.diff(below), [between], -np.diff(above))), 0.0)
     return (cell, *power_tail(mass, draws, error=ROUND), draws * float(above[-1]) * (1 + ROUND))
