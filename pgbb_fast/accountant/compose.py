@@ -363,6 +363,12 @@ def _window_bottom(atoms: Sequence[Atoms], tilt: float, here: Cumulants, spread:
     return min(best, here.mean - 2 * spread)
 
 
+def lowest_likely(atoms: Sequence[Atoms], spread: float, rarity: float) -> float:
+    """A y found by Chernoff's bound with P(S < -y) <= e^-rarity."""
+    steps = [s for s in _steps(atoms, max(spread, 1e-300)) if s < 1e6]
+    return min(((rarity + _log_mgf(atoms, -s)) / s for s in steps), default=math.inf)
+
+
 def _chernoff_above(atoms: Sequence[Atoms], tilt: float, spread: float, x: float) -> float:
     """log of a bound on P(S > x)."""
     return min(_log_mgf(atoms, tilt + s) - (tilt + s) * x for s in _steps(atoms, spread))

@@ -46,6 +46,17 @@ def _split(p: Array, q: Array, p_error: Array, q_error: Array, e: Array, h: Arra
     return total - up, up
 
 
+def _capped(p: Array, q: Array, e: Array) -> Array:
+    """What of ``p``, masses above the losses ``e``, may count as loss e while the rest is infinite: e^e q, rounded down.
+
+    That connects the dots e and infinity: as long as the composed loss stays above epsilon nothing is lost.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept = np.exp(np.minimum(e, 600.0)) * q * (1 - 1e-9)
+    result: Array = np.minimum(kept, p * (1 - 1e-9))
+    return result
+
+
 def upper_from_half(cells: HalfCells) -> Lattice:
     """Dominating lattice of a symmetric pair."""
     at, n = cells.edges, int(cells.edges[-1])
@@ -61,7 +72,9 @@ def upper_from_half(cells: HalfCells) -> Lattice:
     mass[n - at[:-1]] += up
     mass[n] += cells.atom
     mass[n - at] += cells.below
-    return Lattice(cells.h, -n, mass, cells.beyond)
+    kept = _capped(cells.above, cells.below, e)
+    mass[n + at] += kept
+    return Lattice(cells.h, -n, mass, max(0.0, cells.beyond - float(kept.sum()) * (1 - 1e-15)))
 
 
 def upper_from_full(cells: FullCells) -> tuple[Lattice, Lattice]:
@@ -73,14 +86,18 @@ def upper_from_full(cells: FullCells) -> tuple[Lattice, Lattice]:
     forward[:-1] += down
     forward[1:] += up
     forward[0] += cells.p_below
+    ends = np.array([cells.h * (cells.first + n), -cells.h * cells.first])
+    kept = _capped(np.array([cells.p_above, cells.q_below]), np.array([cells.q_above, cells.p_below]), ends)
+    forward[-1] += float(kept[0])
     backward = np.zeros(n + 1)  # index j is loss -(first + n - j) h
     down, up = _split(cells.q[::-1], cells.p[::-1], cells.q_error[::-1], cells.p_error[::-1], -(e + h)[::-1], h)
     backward[:-1] += down
     backward[1:] += up
     backward[0] += cells.q_above
+    backward[-1] += float(kept[1])
     return (
-        Lattice(h, cells.first, forward, cells.p_above * (1 + 1e-9)),
-        Lattice(h, -(cells.first + n), backward, cells.q_below * (1 + 1e-9)),
+        Lattice(h, cells.first, forward, cells.p_above * (1 + 1e-9) - float(kept[0])),
+        Lattice(h, -(cells.first + n), backward, cells.q_below * (1 + 1e-9) - float(kept[1])),
     )
 
 

@@ -16,6 +16,7 @@ from pgbb_fast.accountant.compose import (
     atoms_of,
     compose,
     cumulants,
+    lowest_likely,
     tilt_for_delta,
     tilt_for_epsilon,
     transform_tilt,
@@ -28,7 +29,7 @@ Array = NDArray[Any]
 Part = tuple[Pair, int]
 
 _CAPPED = 1e-4  # mass of P above the largest loss kept, relative to delta
-_FAR = 14.0  # losses this far above epsilon (and the spread) count as infinite: e^-14 of their share of delta
+_FAR = 14.0  # see _cap
 _CUT = 1e-5  # mass of P cut to infinite loss, relative to delta
 _SMALLEST_LOG_DELTA = -700.0
 _BLUR = 1e-3  # share of delta that round-off and window margins may make up before something else is tried
@@ -49,7 +50,12 @@ class Plan:
 
 def epsilon_bound(parts: Sequence[Part], delta: float, quality: Quality, *, upper: bool) -> float:
     """Upper (lower) bound of epsilon at ``delta``, at least 0; may be infinite (upper)."""
-    return max(0.0, *(_one_epsilon(parts, d, delta, quality, upper) for d in _directions(parts)))
+    best = 0.0
+    for direction in _directions(parts):
+        most = _most(parts, direction)
+        if not most <= best:
+            best = max(best, min(most, _one_epsilon(parts, direction, delta, quality, upper)))
+    return best
 
 
 def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Quality, upper: bool) -> float:
@@ -59,8 +65,7 @@ def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Q
     guess = _rough_epsilon(sketches, log_delta)
     found = math.inf if upper else 0.0
     for _ in range(_ATTEMPTS):
-        tilt = tilt_for_epsilon(sketches, guess)
-        lattices = _lattices(parts, direction, _plan(parts, sketches, tilt, log_delta, guess, quality), quality, upper)
+        lattices = _lattices(parts, direction, _plan(parts, sketches, log_delta, guess, quality, upper), quality, upper)
         value, blur = _look(lattices, guess, log_delta, upper)
         found = min(found, value) if upper else max(found, value)
         if found == 0.0 or (blur < _BLUR and 0.6 * guess < found < 1.7 * guess):
@@ -74,7 +79,7 @@ def epsilon_near(parts: Sequence[Part], delta: float, guess: float, quality: Qua
     log_delta, best = math.log(delta), 0.0
     for direction in _directions(parts):
         sketches = _sketches(parts, direction, log_delta)
-        plan = _plan(parts, sketches, tilt_for_epsilon(sketches, guess), log_delta, guess, quality)
+        plan = _plan(parts, sketches, log_delta, guess, quality, upper)
         best = max(best, _look(_lattices(parts, direction, plan, quality, upper), guess, log_delta, upper)[0])
     return best
 
@@ -134,21 +139,36 @@ def _read(
 
 def delta_bound(parts: Sequence[Part], epsilon: float, quality: Quality, *, upper: bool) -> float:
     """Upper (lower) bound of delta at ``epsilon`` >= 0."""
-    return min(1.0, max(_one_delta(parts, d, epsilon, quality, upper) for d in _directions(parts)))
+    best = 0.0
+    for direction in _directions(parts):
+        if epsilon < _most(parts, direction):
+            best = max(best, _one_delta(parts, direction, epsilon, quality, upper, best))
+    return min(1.0, best)
 
 
-def _one_delta(parts: Sequence[Part], direction: int, epsilon: float, quality: Quality, upper: bool) -> float:
-    """One direction: guess the size of delta, on which the cut depends, until the answer bears it out."""
+def _most(parts: Sequence[Part], direction: int) -> float:
+    """No composed loss is above this."""
+    return sum(n * pair.most[min(direction, pair.directions - 1)] * (1 + 1e-12) for pair, n in parts)
+
+
+def _one_delta(
+    parts: Sequence[Part], direction: int, epsilon: float, quality: Quality, upper: bool, known: float = 0.0
+) -> float:
+    """One direction: guess the size of delta, on which the cut depends, until the answer bears it out.
+
+    Values far below ``known`` (another direction's) needn't be sharp.
+    """
     log_delta = -25.0
+    least = max(_SMALLEST_LOG_DELTA, math.log(known) - 3.0) if known > 0 else _SMALLEST_LOG_DELTA
     value = math.nan
     for _ in range(8):
         sketches = _sketches(parts, direction, log_delta)
         tilt = tilt_for_epsilon(sketches, epsilon)
         guess = min(log_delta + 5, _saddle(cumulants(sketches, tilt), tilt, epsilon))
-        if guess < log_delta - 5 and log_delta > _SMALLEST_LOG_DELTA:
-            log_delta = max(guess, _SMALLEST_LOG_DELTA)
+        if guess < log_delta - 5 and log_delta > least:
+            log_delta = max(guess, least)
             continue
-        plan = _plan(parts, sketches, tilt, log_delta, epsilon, quality)
+        plan = _plan(parts, sketches, log_delta, epsilon, quality, upper)
         lattices = _lattices(parts, direction, plan, quality, upper)
         exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
         tilt = transform_tilt(exact, epsilon, log_delta)
@@ -160,9 +180,9 @@ def _one_delta(parts: Sequence[Part], direction: int, epsilon: float, quality: Q
                 value = better if value != value else (min if upper else max)(value, better)
                 if expansion.margin_at(epsilon) < _BLUR * value:
                     break
-        if not value < math.exp(log_delta) * 0.05 or log_delta <= _SMALLEST_LOG_DELTA:
+        if not value < math.exp(log_delta) * 0.05 or log_delta <= least:
             break
-        log_delta = max(_SMALLEST_LOG_DELTA, math.log(value) if value > 0 else log_delta - 15)
+        log_delta = max(least, math.log(value) if value > 0 else log_delta - 15)
     if value != value:
         return 1.0 if upper else 0.0
     return max(0.0, value)
@@ -190,17 +210,8 @@ def _saddle(here: Cumulants, tilt: float, epsilon: float) -> float:
     return min(size, -1e-3)
 
 
-def _search_width(sketches: Sequence[Atoms], tilt: float) -> float:
-    return 6 * math.sqrt(max(cumulants(sketches, tilt).variance, 0.0))
-
-
 def _plan(
-    parts: Sequence[Part],
-    sketches: Sequence[Atoms],
-    tilt: float,
-    log_delta: float,
-    epsilon: float,
-    quality: Quality,
+    parts: Sequence[Part], sketches: Sequence[Atoms], log_delta: float, epsilon: float, quality: Quality, upper: bool
 ) -> Plan:
     """Spacing at which connecting the dots moves epsilon by about ``tolerance``.
 
@@ -208,24 +219,44 @@ def _plan(
     falls with epsilon like exp(-t epsilon).
     """
     count = sum(n for _, n in parts)
-    spread = math.sqrt(max(cumulants(sketches, tilt).variance, 1e-300))
+    cap = _cap(sketches, log_delta, epsilon, upper)
+    seen = [_capped(part, cap) for part in sketches]
+    tilt = tilt_for_epsilon(seen, epsilon)
+    spread = math.sqrt(max(cumulants(seen, tilt).variance, 1e-300))
     budget = 2 * quality.tolerance * max(epsilon, 0.3 * spread) / (tilt + 1)
     h = math.sqrt(6 * budget / count)
-    while _added(sketches, tilt, 1.5 * h) < budget and h < 1.0:
+    while _added(seen, tilt, 1.5 * h) < budget and h < 1.0:
         h *= 1.5
     h = min(h, math.sqrt(8 * quality.tolerance) / (tilt + 1))
-    # beyond it e^(epsilon - L) no longer matters, or what is left of P is a small part of delta
-    cap = epsilon + _FAR + 6 * math.sqrt(cumulants(sketches, 0.0).variance)
-    cap = min(cap, max(2 * epsilon, *(_quantile(part, log_delta + math.log(_CAPPED / count)) for part in sketches)))
-    wide = _widths(sketches, tilt, budget, 0.5 * math.sqrt(8 * quality.tolerance) / (tilt + 1))
-    focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap, wide)
+    wide = _widths(seen, tilt, budget, 0.5 * math.sqrt(8 * quality.tolerance) / (tilt + 1))
+    focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap, wide, log_delta)
     lengths = np.concatenate([pair.lengths(focus, quality) for pair, _ in parts])
-    total = float(lengths.sum())
-    h = min(h, max(_CHEAP_WINDOW * spread, total / _CHEAP_CELLS))  # finer where it costs next to nothing
+    h = min(h, max(_CHEAP_WINDOW * spread, float(lengths.sum()) / _CHEAP_CELLS))  # finer where it costs next to nothing
     h = max(h, cap / _MOST_CELLS, spread / _MOST_WINDOW)
     while focus.cells(lengths, h) > _MOST_CELLS:
         h *= 1.25
     return Plan(h, focus)
+
+
+def _cap(sketches: Sequence[Atoms], log_delta: float, epsilon: float, upper: bool) -> float:
+    """Largest loss that need be told apart.
+
+    In an upper bound what is above the cap is exact as long as the other losses don't take the sum below epsilon,
+    which they do with probability e^-14 or less.  In a lower bound it counts as the cap, which costs e^-14.  Either
+    way rarer losses than a small part of delta don't matter.
+    """
+    count = sum(part.count for part in sketches)
+    spread = math.sqrt(cumulants(sketches, 0.0).variance)
+    rarest = max(2 * epsilon, *(_quantile(part, log_delta + math.log(_CAPPED / count)) for part in sketches))
+    if not upper:
+        return min(epsilon + _FAR + 6 * spread, rarest)
+    return min(epsilon + max(0.1 * epsilon, lowest_likely(sketches, spread, _FAR)), rarest)
+
+
+def _capped(part: Atoms, cap: float) -> Atoms:
+    """A sketch with what is above the cap moved to it, but for what then counts as infinite."""
+    loss = np.minimum(part.loss, cap)
+    return Atoms(loss, part.log_mass + (loss - part.loss), part.count)
 
 
 def _widths(sketches: Sequence[Atoms], tilt: float, budget: float, most: float) -> Callable[[Array], Array]:
