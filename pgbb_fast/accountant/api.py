@@ -153,7 +153,10 @@ def noise_multiplier(
     delta = between(who, "delta", delta, 0.0, 1.0)
     conversion = check_method(who, method, conversion)
     function = epsilon_function(who, mechanism, delta, method, conversion)
-    return _calibrated(who, function, epsilon, first_guess(mechanism, epsilon, delta)).upper
+    start = first_guess(mechanism, epsilon, delta)
+    if method == "pld":
+        start = _near(who, mechanism, epsilon, delta, start)
+    return _calibrated(who, function, epsilon, start).upper
 
 
 def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: float) -> Bounds:
@@ -175,7 +178,8 @@ def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: floa
             [(pair_for(mechanism, noise), mechanism.releases)], delta, quality, upper=upper
         )
 
-    high = _calibrated(who, side(True), epsilon, first_guess(mechanism, epsilon, delta)).upper
+    start = _near(who, mechanism, epsilon, delta, first_guess(mechanism, epsilon, delta))
+    high = _calibrated(who, side(True), epsilon, start).upper
     low = _calibrated(who, side(False), epsilon, math.log(high) - 1e-4).lower
     return Bounds(0.0 if low <= LEAST_NOISE else min(low, high), high)
 
@@ -275,14 +279,30 @@ def first_guess(mechanism: Mechanism, epsilon: float, delta: float) -> float:
     return math.log(2 * rate * math.sqrt(mechanism.releases * second) / mu)
 
 
-def _calibrated(who: str, function: Callable[[float], float], target: float, start: float) -> Bounds:
+def _near(who: str, mechanism: Mechanism, epsilon: float, delta: float, start: float) -> float:
+    """Logarithm of a noise multiplier within some 0.1% of the right one, by coarse looks at ``epsilon`` itself."""
+    from pgbb_fast.accountant.pairs import Quality, pair_for
+    from pgbb_fast.accountant.pld import epsilon_near
+
+    def value(noise: float) -> float:
+        parts = [(pair_for(mechanism, noise), mechanism.releases)]
+        return epsilon_near(parts, delta, epsilon, Quality(tolerance=1e-3, bins=80), upper=True)
+
+    return math.log(_calibrated(who, value, epsilon, start, tolerance=1e-3).upper)
+
+
+def _calibrated(
+    who: str, function: Callable[[float], float], target: float, start: float, *, tolerance: float = 1e-5
+) -> Bounds:
     """Neighbouring tested noise multipliers: epsilon above ``target`` at the lower, not above at the upper."""
 
     def excess(log_noise: float) -> float:
         got = function(math.exp(log_noise))
         return math.log(got / target) if got > 0 else -math.inf
 
-    found = bracket_root(excess, start, who=who, low=math.log(LEAST_NOISE), high=math.log(_MOST_NOISE))
+    found = bracket_root(
+        excess, start, who=who, low=math.log(LEAST_NOISE), high=math.log(_MOST_NOISE), tolerance=tolerance
+    )
     return Bounds(math.exp(found.bad), math.exp(found.good))
 
 

@@ -1,8 +1,8 @@
 r"""Masses that a pair (P, Q) gives to cells of its privacy loss L = log dP/dQ.
 
-Cells are [i h, (i+1) h].  For the symmetric pairs only i >= 0 is computed, the rest follows by exchanging P and
-Q: that is the antipodal pair of the accounting notes, section 1, and the pair of section 5, whose two directions
-cross at L = 0.  All probabilities are differences of normal upper tails, accurate relative to the tail at the
+Cells lie between points of the lattice h Z: [i h, (i+1) h], or wider ones where losses are rare.  For the symmetric
+pairs only losses above 0 are computed, the rest follows by exchanging P and Q: that is the antipodal pair of the
+accounting notes, section 1, and the pair of section 5, whose two directions cross at L = 0.  All probabilities are differences of normal upper tails, accurate relative to the tail at the
 cell's lower end, and each comes with a bound on its rounding error.
 """
 
@@ -16,22 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Edges = NDArray[np.int64]
 
 UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)
 class HalfCells:
-    """Cells i = 0..len(p)-1 of a symmetric pair.
+    """Cells i = 0..len(p)-1 of a symmetric pair; the i-th is [``edges[i]`` h, ``edges[i + 1]`` h].
 
     ``p``, ``q`` are the masses under P and Q with absolute errors at most ``p_error``, ``q_error``; ``atom`` is the
     mass at L = 0 exactly (the same under both), at most ``atom_error`` too large; ``beyond`` the mass of P
     above the last cell of each node.
-    ``above[i]`` is that mass again, known to lie above i h, and ``below[i]`` mass of P that lies anywhere below
-    -i h; neither is counted in a cell.
+    ``above[i]`` is that mass again, known to lie above ``edges[i]`` h, and ``below[i]`` mass of P that lies anywhere
+    below -``edges[i]`` h; neither is counted in a cell.
     """
 
     h: float
+    edges: Edges
     p: Array
     q: Array
     p_error: Array
@@ -82,7 +84,7 @@ def _followed(r: Array, weight: Array, cut: float) -> tuple[Array, Array, Array,
 
 def _nothing(h: float, atom: float, omitted: float) -> HalfCells:
     zero = np.zeros(1)
-    return HalfCells(h, zero, zero, zero, zero, atom, 4 * UNIT * atom, omitted, np.zeros(2), np.zeros(2))
+    return HalfCells(h, np.arange(2), zero, zero, zero, zero, atom, 4 * UNIT * atom, omitted, np.zeros(2), np.zeros(2))
 
 
 def largest_loss(r: Array, q: float, reach: Array) -> Array:
@@ -107,7 +109,9 @@ def node_reach(weight: Array, cut: float) -> Array:
     return result
 
 
-def antipodal_cells(r: Array, weight: Array, q: float, h: float, cut: float, cap: float) -> HalfCells:
+def antipodal_cells(
+    r: Array, weight: Array, q: float, h: float, cut: float, cap: float, edges: Edges | None = None
+) -> HalfCells:
     r"""Cells of the mixture over (r, weight) of (1-q) N(0,1) + q N(+-r,1).
 
     The threshold of loss e is :math:`x = [e/2 + \operatorname{asinh}(a \sinh(e/2))]/r`,
@@ -119,9 +123,9 @@ def antipodal_cells(r: Array, weight: Array, q: float, h: float, cut: float, cap
     r, weight, reach, omitted = _followed(r[~zero], weight[~zero], cut)
     if len(r) == 0:
         return _nothing(h, atom, omitted)
-    count = np.ceil(np.minimum(largest_loss(r, q, reach), cap) / h).astype(np.int64) + 1
+    edges, count = _counted(np.minimum(largest_loss(r, q, reach), cap) / h, edges)
     node, index = _ragged(count)
-    e = h * index
+    e = h * edges[index]
     rn = r[node]
     log_a = rn * rn / 2 + (math.log1p(-q) - math.log(q) if q < 1 else -math.inf)
     x = (e / 2 + _asinh_exp(log_a + _log_sinh(e / 2))) / rn
@@ -129,11 +133,13 @@ def antipodal_cells(r: Array, weight: Array, q: float, h: float, cut: float, cap
     wn = weight[node]
     p_tail = wn * ((1 - q) * tail0 + q * tail_plus)
     q_tail = wn * ((1 - q) * tail0 + q * tail_minus)
-    done = _collect(h, index, count, p_tail, q_tail, tail_error(np.abs(x) + rn), atom)
+    done = _collect(h, edges, index, count, p_tail, q_tail, tail_error(np.abs(x) + rn), atom)
     return replace(done, beyond=done.beyond + omitted)
 
 
-def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float, cap: float) -> HalfCells:
+def resampled_cells(
+    r: Array, weight: Array, p: float, h: float, cut: float, cap: float, edges: Edges | None = None
+) -> HalfCells:
     r"""Cells above 0 of the mixture over (r, weight) of (1-p) N(0,1) + p N(r,1) against N(0,1).
 
     Below 0 the other direction is the larger and has the same cells with P and Q exchanged, so the pointwise
@@ -144,9 +150,9 @@ def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float, cap
     whole = float(weight.sum())
     r, weight, reach, omitted = _followed(r, weight, cut)
     top = np.logaddexp(math.log1p(-p) if p < 1 else -math.inf, math.log(p) + r * (r / 2 + reach))
-    count = np.ceil(np.clip(top, 0.0, cap) / h).astype(np.int64) + 1
+    edges, count = _counted(np.clip(top, 0.0, cap) / h, edges)
     node, index = _ragged(count)
-    e = h * index
+    e = h * edges[index]
     rn = r[node]
     big = e > 30
     log_ratio = np.where(
@@ -156,7 +162,7 @@ def resampled_cells(r: Array, weight: Array, p: float, h: float, cut: float, cap
     tail0, tail_plus = normal_tail(x), normal_tail(x - rn)
     wn = weight[node]
     p_tail = wn * ((1 - p) * tail0 + p * tail_plus)
-    cells = _collect(h, index, count, p_tail, wn * tail0, tail_error(np.abs(x) + rn), 0.0)
+    cells = _collect(h, edges, index, count, p_tail, wn * tail0, tail_error(np.abs(x) + rn), 0.0)
     start = np.flatnonzero(index == 0)
     rest = whole - omitted - float(p_tail[start].sum()) - float((wn * tail0)[start].sum())
     slack = 4 * UNIT * (len(r) + 4)
@@ -204,6 +210,16 @@ def _between(x: Array) -> tuple[Array, Array, float, float]:
     return np.maximum(mass, 0.0), 2 * scale * rough, float(upper[-1]), float(lower[0])
 
 
+def _counted(top: Array, edges: Edges | None) -> tuple[Edges, Edges]:
+    """Edges (as many as are needed, and one more) and the number of the first one past ``top``, one more at least."""
+    if edges is None:
+        edges = np.arange(math.ceil(float(top.max())) + 2)
+    else:
+        missing = math.ceil(float(top.max())) + 1 - int(edges[-1])
+        edges = np.append(edges, edges[-1] + np.arange(1, max(missing, 0) + 2))
+    return edges, np.maximum(np.searchsorted(edges, top), 1)
+
+
 def _ragged(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Node and edge index of every edge, node by node: node k has edges 0..count[k]."""
     edges = count + 1
@@ -214,6 +230,7 @@ def _ragged(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 def _collect(
     h: float,
+    edges: Edges,
     index: NDArray[np.int64],
     count: NDArray[np.int64],
     p_tail: Array,
@@ -234,7 +251,9 @@ def _collect(
     beyond = float(p_tail[last].sum())
     above = np.bincount(count, p_tail[last], minlength=cells + 1)
     below = np.bincount(count, q_tail[last], minlength=cells + 1)
-    return HalfCells(h, p, q, p_error, q_error, atom, 4 * UNIT * atom, beyond * (1 + 1e-9), above, below)
+    return HalfCells(
+        h, edges[: cells + 1], p, q, p_error, q_error, atom, 4 * UNIT * atom, beyond * (1 + 1e-9), above, below
+    )
 
 
 def _log_sinh(y: Array) -> Array:

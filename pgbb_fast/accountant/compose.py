@@ -21,9 +21,11 @@ from pgbb_fast.accountant.lattice import Lattice
 Array = NDArray[Any]
 
 LARGEST = 2**21
-_TOP = 2e-8  # untilted mass above the window, relative to delta
+_TOP = 1e-6  # untilted mass above the window, relative to delta
 _OUTSIDE = 1e-15  # tilted mass below, and above, the window
 _GENTLE = 3.0  # see _gentlest
+_FINE = 2e-11  # round-off expected of a transform, as a share of what is transformed: eta times a root of the length
+_ROOM = -11.0  # log of the share of delta that round-off should stay below
 _WIDEST = 600.0  # losses further than this above the first one looked at are not searched
 
 
@@ -104,6 +106,47 @@ def _gentlest(parts: Sequence[Atoms], epsilon: float, steepest: float, least: fl
         else:
             low = middle
     return high
+
+
+def transform_tilt(parts: Sequence[Atoms], epsilon: float, log_delta: float) -> float:
+    """About the smallest tilt at which the transform's round-off at ``epsilon`` is a small part of exp(``log_delta``).
+
+    Round-off is some |c| T eta of the tilted law (``convolve``), which tilted back is K(t) - t epsilon in logarithms.
+    Where no tilt is enough, the one with the least of that.
+    """
+    floor = _FINE + sum(part.count * _FINE * _deviation(part) for part in parts)
+    wanted = log_delta + _ROOM - math.log(floor)
+    if wanted >= 0.0 or cumulants(parts, 0.0).mean >= epsilon:
+        return 0.0
+    low, high = 0.0, _solve_tilt(parts, lambda c, _: -c.mean, -epsilon)
+    if _log_mgf(parts, high) - high * epsilon > wanted:
+        return high
+    for _ in range(6):
+        middle = 0.5 * (low + high)
+        if _log_mgf(parts, middle) - middle * epsilon <= wanted:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _deviation(part: Atoms) -> float:
+    """2-norm of the law less a unit at its largest mass, or of the law where none is above one half."""
+    mass = np.exp(part.log_mass - part.log_mass.max())
+    mass /= mass.sum()
+    top = float(mass.max())
+    size = float(np.square(mass).sum())
+    return math.sqrt(min(size, max(size - top * top, 0.0) + (1.0 - top) ** 2))
+
+
+def _log_mgf(parts: Sequence[Atoms], tilt: float) -> float:
+    """Composed K at ``tilt``."""
+    value = 0.0
+    for part in parts:
+        exponent = tilt * part.loss + part.log_mass
+        top = float(exponent.max())
+        value += part.count * (top + math.log(float(np.exp(exponent - top).sum())))
+    return value
 
 
 def _solve_tilt(parts: Sequence[Atoms], function: Callable[[Cumulants, float], float], target: float) -> float:
@@ -239,7 +282,7 @@ class Profile:
 def compose(parts: Sequence[tuple[Lattice, int]], tilt: float, log_delta: float) -> Composed:
     """Compose ``count`` copies of each lattice (one common h) around the tilt ``tilt``.
 
-    ``log_delta`` is the size of the delta of interest: the window's truncation is kept below a 1e-8 part of it.
+    ``log_delta`` is the size of the delta of interest: the window's truncation is kept below a 1e-6 part of it.
     """
     h = parts[0][0].h
     atoms = [atoms_of(h * (p.first + np.arange(len(p.mass))), p.mass, n) for p, n in parts]
@@ -267,7 +310,8 @@ def compose(parts: Sequence[tuple[Lattice, int]], tilt: float, log_delta: float)
         with np.errstate(divide="ignore"):
             weight = np.exp(np.log(part.mass) + exponent)
         seen = weight > 0
-        exponent_size += times * (2 + float(np.abs(exponent[seen]).max(initial=0.0)) + abs(k))
+        logs = float(np.abs(atom.log_mass).max(initial=0.0))
+        exponent_size += times * (2 + float(np.abs(exponent[seen]).max(initial=0.0)) + abs(k) + logs)
         factors.append((weight, part.first, times))
     values, rounding = circular_power(factors, size)
     values = np.roll(values, -(first % size))
@@ -282,6 +326,16 @@ def compose(parts: Sequence[tuple[Lattice, int]], tilt: float, log_delta: float)
 
 
 _STEPS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0)  # tilts tried, in units of 1 / spread
+_SMALL_STEPS = 10  # and smaller ones, a third each time, for laws with rare large losses, where the spread says little
+
+
+def _steps(atoms: Sequence[Atoms], spread: float) -> list[float]:
+    """Tilts to try, falling: from 10 / spread down to a part of one over the largest loss."""
+    steps = [s / spread for s in reversed(_STEPS)]
+    least = 0.5 / max(1e-300, *(float(np.abs(part.loss).max(initial=0.0)) for part in atoms))
+    while steps[-1] > least and len(steps) < len(_STEPS) + _SMALL_STEPS:
+        steps.append(steps[-1] / 3)
+    return steps
 
 
 def _window_top(
@@ -289,10 +343,9 @@ def _window_top(
 ) -> tuple[float, float]:
     """Least x found with P(S > x) <= exp(log_target) and tilted P(S > x) <= _OUTSIDE, by Chernoff's bound."""
     best, best_tilted = math.inf, math.inf
-    for step in _STEPS:
-        t = tilt + step / spread
-        value = cumulants(atoms, t).value
-        x, x_tilted = (value - log_target) / t, (value - here.value - math.log(_OUTSIDE)) * spread / step
+    for step in reversed(_steps(atoms, spread)):
+        value = _log_mgf(atoms, tilt + step)
+        x, x_tilted = (value - log_target) / (tilt + step), (value - here.value - math.log(_OUTSIDE)) / step
         if x >= best and x_tilted >= best_tilted:
             break
         best, best_tilted = min(x, best), min(x_tilted, best_tilted)
@@ -302,23 +355,28 @@ def _window_top(
 def _window_bottom(atoms: Sequence[Atoms], tilt: float, here: Cumulants, spread: float) -> float:
     """Largest x found with tilted P(S < x) <= _OUTSIDE."""
     best = -math.inf
-    for step in _STEPS:
-        s = step / spread
-        x = (math.log(_OUTSIDE) - cumulants(atoms, tilt - s).value + here.value) / s
+    for step in reversed(_steps(atoms, spread)):
+        x = (math.log(_OUTSIDE) - _log_mgf(atoms, tilt - step) + here.value) / step
         if x <= best:
             break
         best = x
     return min(best, here.mean - 2 * spread)
 
 
+def lowest_likely(atoms: Sequence[Atoms], spread: float, rarity: float) -> float:
+    """A y found by Chernoff's bound with P(S < -y) <= e^-rarity."""
+    steps = [s for s in _steps(atoms, max(spread, 1e-300)) if s < 1e6]
+    return min(((rarity + _log_mgf(atoms, -s)) / s for s in steps), default=math.inf)
+
+
 def _chernoff_above(atoms: Sequence[Atoms], tilt: float, spread: float, x: float) -> float:
     """log of a bound on P(S > x)."""
-    return min(cumulants(atoms, tilt + s / spread).value - (tilt + s / spread) * x for s in _STEPS)
+    return min(_log_mgf(atoms, tilt + s) - (tilt + s) * x for s in _steps(atoms, spread))
 
 
 def _chernoff_tilted(
     atoms: Sequence[Atoms], tilt: float, here: Cumulants, spread: float, x: float, sign: float
 ) -> float:
     """log of a bound on the tilted P(S > x) (``sign`` 1) or P(S < x) (``sign`` -1)."""
-    shifts = [sign * s / spread for s in _STEPS]
-    return min(cumulants(atoms, tilt + s).value - here.value - s * x for s in shifts)
+    shifts = [sign * s for s in _steps(atoms, spread)]
+    return min(_log_mgf(atoms, tilt + s) - here.value - s * x for s in shifts)

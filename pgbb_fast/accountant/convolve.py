@@ -7,6 +7,9 @@ constant is below 7 for exact-to-rounding twiddles; 16 leaves room for mixed rad
 entry, so its error has 2-norm at most T eta |b|, as |b^| <= 1; the inverse transform adds eta |c|.  Relative to
 the tilted law the error is tiny, and tilting back turns it into a relative error of tail probabilities however
 small these are.
+
+*Deflation.*  Where most of the mass is one atom, b = e_j + c with |c| small (a record that is seldom drawn), only c
+is transformed: the error is then T eta |c| instead of T eta, and the power is exp(T log1p(c^)) moved by T j.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 UNIT = 2.0**-53
+_DEFLATED = 0.5  # an atom of at least this mass is taken out before the transform
 
 
 def fft_constant(size: int) -> float:
@@ -54,30 +58,51 @@ def circular_power(factors: Sequence[tuple[Array, int, int]], size: int) -> tupl
     eta = fft_constant(size)
     log_magnitude = np.zeros(size // 2 + 1)
     phase = np.zeros(size // 2 + 1)
-    growth, input_error = 0.0, 0.0
+    entry_error = np.full(size // 2 + 1, 16.0)
+    growth, input_error, shift = 0.0, 0.0, 0
     for vector, offset, count in factors:
+        mode = int(np.argmax(vector))
+        atom = float(vector[mode]) > _DEFLATED
+        if atom:
+            vector, shift, offset = _without_atom(vector, mode), shift + count * (offset + mode), -mode
         folded = _fold(vector, offset, size)
         norm = _norm(folded)
         input_error += count * eta * norm
         growth += count * eta * norm * math.sqrt(size)
         transform = np.fft.rfft(folded)
-        with np.errstate(divide="ignore"):
-            log_magnitude += count * np.log(np.abs(transform))
-        phase += count * np.angle(transform)
+        if atom:
+            real, square = transform.real, np.square(np.abs(transform))
+            with np.errstate(divide="ignore"):
+                log_magnitude += (0.5 * count) * np.log1p(np.maximum(2 * real + square, -1.0))
+            angle = np.arctan2(transform.imag, 1.0 + real)
+            entry_error += (4.0 * count) * (np.abs(real) + square)
+        else:
+            with np.errstate(divide="ignore"):
+                log_magnitude += count * np.log(np.abs(transform))
+            angle = np.angle(transform)
+            entry_error += 4.0 * count  # log|b^| is off by one rounding of |b^|, which is nearly 1
+        phase += count * angle
+        entry_error += (4.0 * count) * np.abs(angle)
     log_magnitude = np.minimum(log_magnitude, 0.0)
     magnitude = np.exp(log_magnitude)
     product = magnitude * (np.cos(phase) + 1j * np.sin(phase))
     finite = np.where(magnitude > 0, np.abs(log_magnitude), 0.0)
-    # log|b^| is off by one rounding of |b^|, which is nearly 1, and count times that once raised
-    repeated = sum(count for _, _, count in factors)
-    entry_error = magnitude * UNIT * (16 + 4 * repeated + 4 * len(factors) * (finite + np.abs(phase)))
-    values = np.fft.irfft(product, size)
+    entry_error = magnitude * UNIT * (entry_error + 4 * len(factors) * (finite + np.abs(phase)))
+    values = np.roll(np.fft.irfft(product, size), shift % size)
     # half spectra are doubled at most; Parseval divides by sqrt(size)
     own = math.sqrt(2.0) * _norm(entry_error) / math.sqrt(size)
     # (|b^| + e)^(T-1) <= exp(sum T e): `growth` bounds the sum by its largest entry
     inherited = input_error * math.exp(min(growth, 700.0))
     total = inherited + own + eta * _norm(values)
     return values, total
+
+
+def _without_atom(vector: Array, mode: int) -> Array:
+    """``vector`` less a unit mass at ``mode``, whose own mass is taken to be what the others leave of one."""
+    deviation = vector.copy()
+    deviation[mode] = 0.0
+    deviation[mode] = -float(deviation.sum())
+    return deviation
 
 
 def _norm(x: Array) -> float:

@@ -42,13 +42,44 @@ class Focus:
     """What is looked for: near the loss ``epsilon``, with tilt ``tilt``.
 
     ``cut`` is the mass of each node's upper tail that counts as infinite loss (in a lower bound: as none), and
-    losses above ``cap`` count as infinite (in a lower bound: as ``cap``).
+    losses above ``cap`` count as infinite (in a lower bound: as ``cap``).  ``wide(loss)`` is how wide a cell may be
+    there: losses that are rarely met add little variance however they are rounded.
     """
 
     tilt: float
     epsilon: float
     cut: float
     cap: float
+    wide: Callable[[Array], Array]
+    log_delta: float
+
+    def edges(self, h: float) -> NDArray[np.int64]:
+        """Ends of cells from 0 to ``cap`` in units of ``h``: 1 apart, then 2, 4, ..., as soon as ``wide`` allows it."""
+        starts = self._doublings(h)
+        blocks, at = [], 0
+        for j, stop in enumerate([*starts[1:], self.cap]):
+            gap = 2**j
+            count = max(0, math.ceil((stop / h - at) / gap))
+            blocks.append(at + gap * np.arange(count))
+            at += gap * count
+        return np.append(np.concatenate(blocks), at)
+
+    def cells(self, lengths: Array, h: float) -> float:
+        """About the number of cells of nodes followed up to the losses ``lengths``."""
+        starts = self._doublings(h)
+        total = 0.0
+        for j, (start, stop) in enumerate(zip(starts, [*starts[1:], self.cap], strict=True)):
+            total += float(np.clip(lengths - start, 0.0, stop - start).sum()) / (h * 2**j)
+        return total
+
+    def _doublings(self, h: float) -> list[float]:
+        """Losses from which cells may be 1, 2, 4, ... times ``h`` wide."""
+        loss = np.linspace(0.0, self.cap, 1025)
+        wide = np.minimum.accumulate(self.wide(loss)[::-1])[::-1]
+        starts = [0.0]
+        while wide[-1] >= h * 2 ** len(starts):
+            starts.append(float(loss[np.searchsorted(wide, h * 2 ** len(starts))]))
+        return starts
 
 
 @dataclass(frozen=True)
@@ -56,10 +87,12 @@ class Pair:
     """Functions of one release's worst pair; ``direction`` is 0 or, where there are two, 1.
 
     ``sketch(direction, cut)`` gives losses and masses, roughly; ``lengths(focus, quality)`` the largest loss of each
-    node, for the cost; ``build(direction, h, focus, quality, upper)`` a lattice that bounds the pair.
+    node, for the cost; ``build(direction, h, focus, quality, upper)`` a lattice that bounds the pair.  No loss is
+    above ``most[direction]``.
     """
 
     directions: int
+    most: tuple[float, ...]
     sketch: Callable[[int, float], tuple[Array, Array]]
     lengths: Callable[[Focus, Quality], Array]
     build: Callable[[int, float, Focus, Quality, bool], Lattice]
@@ -84,11 +117,11 @@ def _antipodal(mechanism: BlockedGaussian | SubsampledGaussian, noise: float) ->
         return result
 
     def law(focus: Focus, quality: Quality) -> RadiusLaw:
-        return radius_law(mechanism, quality.bins, lambda radius: _curvature(radius, q, noise, focus))
+        return radius_law(mechanism, quality.bins, lambda radius: _curvature(radius, q, noise, focus), focus.cut)
 
     def sketch(direction: int, cut: float) -> tuple[Array, Array]:
         del direction
-        r, w = upper_nodes(radius_law(mechanism, _SKETCH_BINS, rough), noise)
+        r, w = upper_nodes(radius_law(mechanism, _SKETCH_BINS, rough, cut), noise)
         x, inside = _sketch_points(r, w, cut)
         r = r[:, None]
         density = ((1 - q) * np.exp(-x * x / 2) + q * np.exp(-((x - r) ** 2) / 2)) * inside
@@ -105,23 +138,30 @@ def _antipodal(mechanism: BlockedGaussian | SubsampledGaussian, noise: float) ->
         if upper:
             bins = law(focus, quality)
             r, w = upper_nodes(bins, noise)
-            half = cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap)
+            half = cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap, focus.edges(h))
             return lattice.upper_from_half(replace(half, beyond=half.beyond + bins.omitted))
         r, w = lower_nodes(law(focus, quality), noise)
-        return lattice.lower_from_half(cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap))
+        return lattice.lower_from_half(cells.antipodal_cells(r, w, q, h, focus.cut, focus.cap, focus.edges(h)))
 
-    return Pair(1, sketch, lengths, build)
+    return Pair(1, (math.inf,), sketch, lengths, build)
 
 
 def _curvature(radius: Array, q: float, noise: float, focus: Focus) -> Array:
-    r"""log of the curvature in R of :math:`E \exp(t \min(L, \epsilon))`, roughly, to place bins where it matters."""
+    r"""log of the curvature in R of :math:`E [e^{t \min(L, \epsilon)} + (1 - e^{\epsilon - L})_+ / \delta]`, roughly.
+
+    That is about how delta changes, relatively, with the law of one release: the losses that many make together, and
+    those that one is enough for.  Bins are placed where it matters.
+    """
     few = np.linspace(0.0, 1.0, 65) ** 1.5 * float(radius[-1])
     r = (few / noise)[:, None]
     top = min(float(r[-1, 0]) + 8.0, 60.0)
     x = np.linspace(-8.0, top, 56)[None, :]
     density = (1 - q) * np.exp(-x * x / 2) + q * np.exp(-((x - r) ** 2) / 2)
-    loss = np.minimum(cells.largest_loss(r, q, x - r), focus.epsilon)
-    value = (density * np.exp(focus.tilt * (loss - focus.epsilon))).sum(axis=1)
+    loss = cells.largest_loss(r, q, x - r)
+    influence = np.exp(focus.tilt * (np.minimum(loss, focus.epsilon) - focus.epsilon))
+    alone = min(-focus.log_delta - focus.tilt * focus.epsilon, 600.0)
+    influence += np.maximum(-np.expm1(np.minimum(focus.epsilon - loss, 0.0)), 0.0) * math.exp(alone)
+    value = (density * influence).sum(axis=1)
     slope = np.diff(value) / np.diff(few)
     bend = np.abs(np.diff(slope)) / (0.5 * (few[2:] - few[:-2]))
     bend = np.maximum(bend, 1e-9 * value[1:-1] + 1e-300)
@@ -155,7 +195,7 @@ def _one_sided(q: float, r: float) -> Pair:
         full = cells.one_sided_cells(r, q, h, focus.cut, focus.cap)
         return (lattice.upper_from_full if upper else lattice.lower_from_full)(full)[direction]
 
-    return Pair(2, sketch, lengths, build)
+    return Pair(2, (math.inf, -log_1q), sketch, lengths, build)
 
 
 def _resampled(mechanism: ResampledGaussian, noise: float) -> Pair:
@@ -190,11 +230,11 @@ def _resampled(mechanism: ResampledGaussian, noise: float) -> Pair:
         del direction, quality
         # the weights are known to a few roundings: a lower bound takes them smaller
         used = weight if upper else weight * (1 - 4 * _binomial_error(mechanism.resample_size))
-        half = cells.resampled_cells(r, used, p, h, focus.cut, focus.cap)
+        half = cells.resampled_cells(r, used, p, h, focus.cut, focus.cap, focus.edges(h))
         half = replace(half, beyond=half.beyond + OMITTED)
         return lattice.upper_from_half(half) if upper else lattice.lower_from_half(half)
 
-    return Pair(1, sketch, lengths, build)
+    return Pair(1, (math.inf,), sketch, lengths, build)
 
 
 def _binomial_error(m: int) -> float:

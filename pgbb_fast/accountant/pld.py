@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pgbb_fast.accountant.compose import (
     Atoms,
@@ -14,20 +16,24 @@ from pgbb_fast.accountant.compose import (
     atoms_of,
     compose,
     cumulants,
+    lowest_likely,
     tilt_for_delta,
     tilt_for_epsilon,
+    transform_tilt,
 )
-from pgbb_fast.accountant.jumps import expand
+from pgbb_fast.accountant.jumps import expansions
 from pgbb_fast.accountant.lattice import Lattice
 from pgbb_fast.accountant.pairs import Focus, Pair, Quality
 
+Array = NDArray[Any]
 Part = tuple[Pair, int]
 
 _CAPPED = 1e-4  # mass of P above the largest loss kept, relative to delta
+_FAR = 14.0  # see _cap
 _CUT = 1e-5  # mass of P cut to infinite loss, relative to delta
 _SMALLEST_LOG_DELTA = -700.0
 _BLUR = 1e-3  # share of delta that round-off and window margins may make up before something else is tried
-_ATTEMPTS = 3
+_ATTEMPTS = 4
 _MOST_CELLS = 1.5e6  # cells, over all nodes
 _MOST_WINDOW = 1e5  # lattice points in one composed standard deviation
 _CHEAP_CELLS = 3e4  # what is always affordable, of both kinds
@@ -44,36 +50,71 @@ class Plan:
 
 def epsilon_bound(parts: Sequence[Part], delta: float, quality: Quality, *, upper: bool) -> float:
     """Upper (lower) bound of epsilon at ``delta``, at least 0; may be infinite (upper)."""
-    return max(0.0, *(_one_epsilon(parts, d, delta, quality, upper) for d in _directions(parts)))
+    best = 0.0
+    for direction in _directions(parts):
+        most = _most(parts, direction)
+        if not most <= best:
+            best = max(best, min(most, _one_epsilon(parts, direction, delta, quality, upper)))
+    return best
 
 
 def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Quality, upper: bool) -> float:
     """One direction: look where a sketch says, then, if the answer lies elsewhere or is blurred, look there."""
     log_delta = math.log(delta)
     sketches = _sketches(parts, direction, log_delta)
-    tilt, guess = tilt_for_delta(sketches, log_delta)
+    guess = _rough_epsilon(sketches, log_delta)
     found = math.inf if upper else 0.0
     for _ in range(_ATTEMPTS):
-        plan = _plan(parts, sketches, tilt, log_delta, guess, quality)
-        lattices = _lattices(parts, direction, plan, quality, upper=upper)
-        exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
-        here = cumulants(exact, tilt)
-        if here.value - tilt * guess > log_delta + 8:
-            tilt = tilt_for_epsilon(exact, guess)
-            here = cumulants(exact, tilt)
-        value, blur = _read(lattices, tilt, log_delta, max(0.0, here.mean - 6 * math.sqrt(here.variance)), upper)
+        lattices = _lattices(parts, direction, _plan(parts, sketches, log_delta, guess, quality, upper), quality, upper)
+        value, blur = _look(lattices, guess, log_delta, upper)
         found = min(found, value) if upper else max(found, value)
-        if blur >= _BLUR and len(lattices) == 1:
-            expansion = expand(*lattices[0], guess if found in (0.0, math.inf) else found, log_delta, upper=upper)
-            if expansion is not None:
-                value = expansion.epsilon_at(delta)
-                found = min(found, value) if upper else max(found, value)
-                blur = 0.0
-        if blur < _BLUR and (found > 0.6 * guess or found == 0.0):
+        if found == 0.0 or (blur < _BLUR and 0.6 * guess < found < 1.7 * guess):
             break
         guess = found if 0 < found < math.inf else 2 * guess
-        tilt = tilt_for_epsilon(exact, guess)
     return found
+
+
+def epsilon_near(parts: Sequence[Part], delta: float, guess: float, quality: Quality, *, upper: bool) -> float:
+    """Upper (lower) bound of epsilon at ``delta``, sharp only if it is near ``guess``: one look, for root finding."""
+    log_delta, best = math.log(delta), 0.0
+    for direction in _directions(parts):
+        sketches = _sketches(parts, direction, log_delta)
+        plan = _plan(parts, sketches, log_delta, guess, quality, upper)
+        best = max(best, _look(_lattices(parts, direction, plan, quality, upper), guess, log_delta, upper)[0])
+    return best
+
+
+def _rough_epsilon(sketches: Sequence[Atoms], log_delta: float) -> float:
+    """Chernoff's epsilon without the losses that are too rare to matter together, half of delta being theirs.
+
+    Losses that rare would have Chernoff's bound look where they are, however little they count.
+    """
+    count = sum(part.count for part in sketches)
+    seen = []
+    for part in sketches:
+        keep = part.loss <= _quantile(part, log_delta - math.log(2.0 * count))
+        seen.append(Atoms(part.loss[keep], part.log_mass[keep], part.count))
+    return tilt_for_delta(seen, log_delta - math.log(2.0))[1]
+
+
+def _look(lattices: Sequence[tuple[Lattice, int]], guess: float, log_delta: float, upper: bool) -> tuple[float, float]:
+    """Epsilon by one transform and, where round-off blurs that, by expansions; and the share of delta that it is."""
+    delta = math.exp(log_delta)
+    exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
+    tilt = transform_tilt(exact, guess, log_delta)
+    here = cumulants(exact, tilt)
+    low = max(0.0, min(here.mean - 6 * math.sqrt(here.variance), 0.5 * guess))
+    value, blur = _read(lattices, tilt, log_delta, low, upper)
+    if blur < _BLUR:
+        return value, blur
+    for expansion in expansions(lattices, guess if value in (0.0, math.inf) else value, log_delta, upper=upper):
+        other = expansion.epsilon_at(delta)
+        if (other <= value) if upper else (other >= value):
+            value = other
+            blur = min(blur, expansion.margin_at(other) / delta) if math.isfinite(other) else blur
+        if blur < _BLUR:
+            break
+    return value, blur
 
 
 def _read(
@@ -98,34 +139,50 @@ def _read(
 
 def delta_bound(parts: Sequence[Part], epsilon: float, quality: Quality, *, upper: bool) -> float:
     """Upper (lower) bound of delta at ``epsilon`` >= 0."""
-    return min(1.0, max(_one_delta(parts, d, epsilon, quality, upper) for d in _directions(parts)))
+    best = 0.0
+    for direction in _directions(parts):
+        if epsilon < _most(parts, direction):
+            best = max(best, _one_delta(parts, direction, epsilon, quality, upper, best))
+    return min(1.0, best)
 
 
-def _one_delta(parts: Sequence[Part], direction: int, epsilon: float, quality: Quality, upper: bool) -> float:
-    """One direction: guess the size of delta, on which the cut depends, until the answer bears it out."""
+def _most(parts: Sequence[Part], direction: int) -> float:
+    """No composed loss is above this."""
+    return sum(n * pair.most[min(direction, pair.directions - 1)] * (1 + 1e-12) for pair, n in parts)
+
+
+def _one_delta(
+    parts: Sequence[Part], direction: int, epsilon: float, quality: Quality, upper: bool, known: float = 0.0
+) -> float:
+    """One direction: guess the size of delta, on which the cut depends, until the answer bears it out.
+
+    Values far below ``known`` (another direction's) needn't be sharp.
+    """
     log_delta = -25.0
+    least = max(_SMALLEST_LOG_DELTA, math.log(known) - 3.0) if known > 0 else _SMALLEST_LOG_DELTA
     value = math.nan
     for _ in range(8):
         sketches = _sketches(parts, direction, log_delta)
         tilt = tilt_for_epsilon(sketches, epsilon)
         guess = min(log_delta + 5, _saddle(cumulants(sketches, tilt), tilt, epsilon))
-        if guess < log_delta - 5 and log_delta > _SMALLEST_LOG_DELTA:
-            log_delta = max(guess, _SMALLEST_LOG_DELTA)
+        if guess < log_delta - 5 and log_delta > least:
+            log_delta = max(guess, least)
             continue
-        plan = _plan(parts, sketches, tilt, log_delta, epsilon, quality)
-        lattices = _lattices(parts, direction, plan, quality, upper=upper)
+        plan = _plan(parts, sketches, log_delta, epsilon, quality, upper)
+        lattices = _lattices(parts, direction, plan, quality, upper)
         exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
-        tilt = tilt_for_epsilon(exact, epsilon)
+        tilt = transform_tilt(exact, epsilon, log_delta)
         profile = compose(lattices, tilt, log_delta).profile(epsilon, upper=upper)
         value = profile.delta_at(epsilon)
-        if len(lattices) == 1 and not abs(float(profile.margin[0])) < _BLUR * value:
-            expansion = expand(*lattices[0], epsilon, log_delta, upper=upper)
-            if expansion is not None:
+        if not abs(float(profile.margin[0])) < _BLUR * value:
+            for expansion in expansions(lattices, epsilon, log_delta, upper=upper):
                 better = expansion.delta_at(epsilon)
                 value = better if value != value else (min if upper else max)(value, better)
-        if not value < math.exp(log_delta) * 0.05 or log_delta <= _SMALLEST_LOG_DELTA:
+                if expansion.margin_at(epsilon) < _BLUR * value:
+                    break
+        if not value < math.exp(log_delta) * 0.05 or log_delta <= least:
             break
-        log_delta = max(_SMALLEST_LOG_DELTA, math.log(value) if value > 0 else log_delta - 15)
+        log_delta = max(least, math.log(value) if value > 0 else log_delta - 15)
     if value != value:
         return 1.0 if upper else 0.0
     return max(0.0, value)
@@ -153,17 +210,8 @@ def _saddle(here: Cumulants, tilt: float, epsilon: float) -> float:
     return min(size, -1e-3)
 
 
-def _search_width(sketches: Sequence[Atoms], tilt: float) -> float:
-    return 6 * math.sqrt(max(cumulants(sketches, tilt).variance, 0.0))
-
-
 def _plan(
-    parts: Sequence[Part],
-    sketches: Sequence[Atoms],
-    tilt: float,
-    log_delta: float,
-    epsilon: float,
-    quality: Quality,
+    parts: Sequence[Part], sketches: Sequence[Atoms], log_delta: float, epsilon: float, quality: Quality, upper: bool
 ) -> Plan:
     """Spacing at which connecting the dots moves epsilon by about ``tolerance``.
 
@@ -171,19 +219,68 @@ def _plan(
     falls with epsilon like exp(-t epsilon).
     """
     count = sum(n for _, n in parts)
-    spread = math.sqrt(max(cumulants(sketches, tilt).variance, 1e-300))
+    cap = _cap(sketches, log_delta, epsilon, upper)
+    seen = [_capped(part, cap) for part in sketches]
+    tilt = tilt_for_epsilon(seen, epsilon)
+    spread = math.sqrt(max(cumulants(seen, tilt).variance, 1e-300))
     budget = 2 * quality.tolerance * max(epsilon, 0.3 * spread) / (tilt + 1)
     h = math.sqrt(6 * budget / count)
-    while _added(sketches, tilt, 1.5 * h) < budget and h < 1.0:
+    while _added(seen, tilt, 1.5 * h) < budget and h < 1.0:
         h *= 1.5
     h = min(h, math.sqrt(8 * quality.tolerance) / (tilt + 1))
-    # beyond it e^(epsilon - L) no longer matters, or what is left of P is a small part of delta
-    cap = epsilon + 40 + 10 * math.sqrt(cumulants(sketches, 0.0).variance)
-    cap = min(cap, max(2 * epsilon, *(_quantile(part, log_delta + math.log(_CAPPED / count)) for part in sketches)))
-    focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap)
-    total = float(sum(pair.lengths(focus, quality).sum() for pair, _ in parts))
-    h = min(h, max(_CHEAP_WINDOW * spread, total / _CHEAP_CELLS))  # finer where it costs next to nothing
-    return Plan(max(h, total / _MOST_CELLS, spread / _MOST_WINDOW), focus)
+    wide = _widths(seen, tilt, budget, 0.5 * math.sqrt(8 * quality.tolerance) / (tilt + 1))
+    focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap, wide, log_delta)
+    lengths = np.concatenate([pair.lengths(focus, quality) for pair, _ in parts])
+    h = min(h, max(_CHEAP_WINDOW * spread, float(lengths.sum()) / _CHEAP_CELLS))  # finer where it costs next to nothing
+    h = max(h, cap / _MOST_CELLS, spread / _MOST_WINDOW)
+    while focus.cells(lengths, h) > _MOST_CELLS:
+        h *= 1.25
+    return Plan(h, focus)
+
+
+def _cap(sketches: Sequence[Atoms], log_delta: float, epsilon: float, upper: bool) -> float:
+    """Largest loss that need be told apart.
+
+    In an upper bound what is above the cap is exact as long as the other losses don't take the sum below epsilon,
+    which they do with probability e^-14 or less.  In a lower bound it counts as the cap, which costs e^-14.  Either
+    way rarer losses than a small part of delta don't matter.
+    """
+    count = sum(part.count for part in sketches)
+    spread = math.sqrt(cumulants(sketches, 0.0).variance)
+    rarest = max(2 * epsilon, *(_quantile(part, log_delta + math.log(_CAPPED / count)) for part in sketches))
+    if not upper:
+        return min(epsilon + _FAR + 6 * spread, rarest)
+    return min(epsilon + max(0.1 * epsilon, lowest_likely(sketches, spread, _FAR)), rarest)
+
+
+def _capped(part: Atoms, cap: float) -> Atoms:
+    """A sketch with what is above the cap moved to it, but for what then counts as infinite."""
+    loss = np.minimum(part.loss, cap)
+    return Atoms(loss, part.log_mass + (loss - part.loss), part.count)
+
+
+def _widths(sketches: Sequence[Atoms], tilt: float, budget: float, most: float) -> Callable[[Array], Array]:
+    """How wide cells may be, given that the tilted losses in them and beyond add a part of ``budget`` in variance.
+
+    n losses in cells of width w add about n w^2 / 6, so w^2 may be budget / (n + 1), n the expected number of
+    them beyond; ``most`` holds where a single one matters.
+    """
+    loss = np.concatenate([np.abs(part.loss) for part in sketches])
+    number = []
+    for part in sketches:
+        exponent = tilt * part.loss + part.log_mass
+        weight = np.exp(exponent - exponent.max())
+        number.append(part.count * weight / weight.sum())
+    order = np.argsort(loss)
+    loss = loss[order]
+    beyond = np.append(np.cumsum(np.concatenate(number)[order][::-1])[::-1], 0.0)
+
+    def wide(at: Array) -> Array:
+        n = beyond[np.searchsorted(loss, 0.8 * at)]
+        result: Array = np.minimum(np.sqrt(0.5 * budget / (n + 1.0)), most)
+        return result
+
+    return wide
 
 
 def _quantile(part: Atoms, log_tail: float) -> float:
@@ -205,7 +302,7 @@ def _added(sketches: Sequence[Atoms], tilt: float, h: float) -> float:
 
 
 def _lattices(
-    parts: Sequence[Part], direction: int, plan: Plan, quality: Quality, *, upper: bool
+    parts: Sequence[Part], direction: int, plan: Plan, quality: Quality, upper: bool
 ) -> list[tuple[Lattice, int]]:
     return [
         (pair.build(min(direction, pair.directions - 1), plan.h, plan.focus, quality, upper), count)

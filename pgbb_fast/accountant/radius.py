@@ -29,26 +29,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.accountant.convolve import power_tail
 from pgbb_fast.accountant.mechanisms import BlockedGaussian, SubsampledGaussian
+from pgbb_fast.accountant.squared_sums import ROUND, beta_quantile, square_sum
 
 Array = NDArray[Any]
 
-_ROUND = 3e-11  # relative error allowed to the incomplete beta function (tested to be a tenth of it)
 OMITTED = 1e-78  # allowed for mass above the quantile of ``_TAIL``, which is in no bin and counts as infinite loss
 _TAIL = 1e-80  # above the quantile of this tail the weight is left out
-_CELL = 6e-4  # cells of u^2 for shared minibatches, in units of E u^2
-_MOST_CELLS = 2**22
 
 
 @dataclass(frozen=True)
 class RadiusLaw:
-    """Bins of R with outward-rounded masses and means; ``edges`` has one entry more than the others.
+    """Bins of R, each from ``low`` to ``high``, with outward-rounded masses and means; neighbours may overlap.
 
-    ``omitted`` bounds the mass above the last edge, which is in no bin.
+    The upper masses may sum to a little more than one.  ``omitted`` bounds the mass that is in no bin.
     """
 
-    edges: Array
+    low: Array
+    high: Array
     upper_mass: Array
     upper_mean: Array
     lower_mass: Array
@@ -67,56 +65,70 @@ def typical_radius(mechanism: BlockedGaussian | SubsampledGaussian) -> float:
     return math.sqrt(mechanism.draws_per_release * (gamma + 1) / (blocks * (blocks * gamma + 1)))
 
 
-def radius_law(mechanism: BlockedGaussian | SubsampledGaussian, bins: int, weight: Weight) -> RadiusLaw:
+def radius_law(
+    mechanism: BlockedGaussian | SubsampledGaussian, bins: int, weight: Weight, cut: float = 0.0
+) -> RadiusLaw:
     """Law of R in about ``bins`` bins.
 
-    ``weight(R)`` is the logarithm of the curvature there, for the placement of the bins only.
+    ``weight(R)`` is the logarithm of the curvature there, for the placement of the bins only; about ``cut`` of
+    mass may be omitted.
     """
     if isinstance(mechanism, SubsampledGaussian):
         return _atom(1.0)
     gamma, blocks, draws = mechanism.concentration, mechanism.n_blocks, mechanism.draws_per_release
     if draws == 1:
         return _beta_law(gamma, blocks, bins, weight)
-    return _shared_law(gamma, blocks, draws, bins, weight)
+    return _shared_law(gamma, blocks, draws, bins, weight, cut)
 
 
 def _atom(value: float) -> RadiusLaw:
     one = np.ones(1)
-    return RadiusLaw(np.array([value, value]), one, value * one, one, value * one, 0.0)
+    return RadiusLaw(value * one, value * one, one, value * one, one, value * one, 0.0)
 
 
 def upper_nodes(law: RadiusLaw, noise: float) -> tuple[Array, Array]:
     """Nodes r and weights whose mixture dominates the law of R / ``noise``; weights sum to 1 (up to rounding)."""
-    if len(law.edges) == 2 and law.edges[0] == law.edges[1]:
-        return law.edges[:1] / noise, np.ones(1)
-    r = law.edges / noise
-    psi = _complement(r)
-    span = psi[:-1] - psi[1:]
+    low, high = law.low / noise, law.high / noise
+    psi_low, psi_high = _complement(low), _complement(high)
+    span = psi_low - psi_high
     with np.errstate(divide="ignore", invalid="ignore"):
-        up = np.where(span > 0, (psi[:-1] - _complement(law.upper_mean / noise)) / span, 1.0)
+        up = np.where(span > 0, (psi_low - _complement(law.upper_mean / noise)) / span, 1.0)
         # roundings of psi, relative to the span
-        up = np.clip(up + np.where(span > 0, 1e-14 * psi[:-1] / span, 0.0), 0.0, 1.0)
-    weight = np.zeros(len(r))
-    weight[:-1] += law.upper_mass * (1 - up)
-    weight[1:] += law.upper_mass * up
+        up = np.clip(up + np.where(span > 0, 1e-14 * psi_low / span, 0.0), 0.0, 1.0)
+    r, place = np.unique(np.concatenate((low, high)), return_inverse=True)
+    weight = np.bincount(place.ravel(), np.concatenate((law.upper_mass * (1 - up), law.upper_mass * up)), len(r))
+    weight = trimmed(weight)
     keep = weight > 0
     return r[keep], weight[keep]
 
 
+def trimmed(mass: Array) -> Array:
+    """``mass`` (by rising radius) with what exceeds one taken from the smallest radii.
+
+    Of the laws with at most these masses it is the stochastically largest.
+    """
+    excess = float(mass.sum()) - 1.0
+    if excess <= 0:
+        return mass
+    below = np.cumsum(mass)
+    result: Array = np.minimum(mass, np.maximum(below - excess, 0.0))
+    return result
+
+
 def lower_nodes(law: RadiusLaw, noise: float) -> tuple[Array, Array]:
     """Nodes r and weights whose mixture is dominated by the law of R / ``noise``."""
-    if len(law.edges) == 2 and law.edges[0] == law.edges[1]:
-        return law.edges[:1] / noise, np.ones(1)
+    if len(law.low) == 1 and law.low[0] == law.high[0]:
+        return law.low / noise, np.ones(1)
     from scipy.special import erfcinv
 
-    r = law.edges / noise
-    psi = _complement(r)
-    share = np.clip((law.lower_mean - law.edges[:-1]) / (law.edges[1:] - law.edges[:-1]), 0.0, 1.0)
-    mean = psi[:-1] + share * (psi[1:] - psi[:-1])
+    low, high = law.low / noise, law.high / noise
+    psi_low, psi_high = _complement(low), _complement(high)
+    share = np.clip((law.lower_mean - law.low) / (law.high - law.low), 0.0, 1.0)
+    mean = psi_low + share * (psi_high - psi_low)
     with np.errstate(divide="ignore"):
         node = math.sqrt(2.0) * erfcinv(mean * (1 + 2e-15))
-    node = np.maximum(np.where(np.isfinite(node), node * (1 - 1e-12), 0.0), r[:-1])
-    node = np.minimum(node, np.maximum(law.lower_mean / noise, r[:-1]))
+    node = np.maximum(np.where(np.isfinite(node), node * (1 - 1e-12), 0.0), low)
+    node = np.minimum(node, np.maximum(law.lower_mean / noise, low))
     keep = law.lower_mass > 0
     return node[keep], law.lower_mass[keep]
 
@@ -154,7 +166,7 @@ def _beta_law(gamma: float, blocks: int, bins: int, weight: Weight) -> RadiusLaw
     part = mean * np.where(upper_side, tail1[:-1] - tail1[1:], head1[1:] - head1[:-1])
     size = np.where(upper_side, tail[:-1], head[1:])
     size1 = mean * np.where(upper_side, tail1[:-1], head1[1:])
-    return _rounded(edges, mass, part, _ROUND * size, _ROUND * size1)
+    return _rounded(edges, mass, part, ROUND * size, ROUND * size1)
 
 
 def _rounded(edges: Array, mass: Array, part: Array, error: Array, part_error: Array) -> RadiusLaw:
@@ -163,40 +175,16 @@ def _rounded(edges: Array, mass: Array, part: Array, error: Array, part_error: A
     with np.errstate(divide="ignore", invalid="ignore"):
         upper_mean = np.where(mass > error, (part + part_error) / np.maximum(mass - error, 1e-320), high)
         lower_mean = np.where(mass > error, (part - part_error) / (mass + error), low)
-    # an upper law needs tails at least the true ones: what the masses may lack goes to the larger bins, since
-    # every mass is raised by its error and the excess over one is taken from the smallest radius
-    upper_mass = mass + error
-    excess = float(upper_mass.sum()) - 1.0
-    upper_mass = _remove_from_bottom(upper_mass, excess)
-    lower_mass = np.maximum(mass - error, 0.0)
+    # every mass is raised by its error, and what exceeds one is taken from the smallest radii (``trimmed``)
     return RadiusLaw(
-        edges, upper_mass, np.clip(upper_mean, low, high), lower_mass, np.clip(lower_mean, low, high), OMITTED
+        low,
+        high,
+        mass + error,
+        np.clip(upper_mean, low, high),
+        np.maximum(mass - error, 0.0),
+        np.clip(lower_mean, low, high),
+        OMITTED,
     )
-
-
-def _remove_from_bottom(mass: Array, excess: float) -> Array:
-    mass = mass.copy()
-    for i in range(len(mass)):
-        if excess <= 0:
-            break
-        taken = min(float(mass[i]), excess)
-        mass[i] -= taken
-        excess -= taken
-    return mass
-
-
-def beta_quantile(a: float, b: float, tail: float) -> float:
-    """A u with P(U > u) <= ``tail``, nearly the least; 1 where none below 1 is found."""
-    from scipy.special import betaincc
-
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if betaincc(a, b, middle) <= tail:
-            high = middle
-        else:
-            low = middle
-    return high if high < 1 - 1e-9 else 1.0
 
 
 def _spaced(grid: Array, log_weight: Array, bins: int) -> Array:
@@ -217,52 +205,39 @@ def _spaced(grid: Array, log_weight: Array, bins: int) -> Array:
     return result
 
 
-def _shared_law(gamma: float, blocks: int, draws: int, bins: int, weight: Weight) -> RadiusLaw:
-    r"""R^2 = V = sum of K independent u_k^2: u_k^2 in cells of width h, rounded down or (K h more) up.
+def _shared_law(gamma: float, blocks: int, draws: int, bins: int, weight: Weight, cut: float) -> RadiusLaw:
+    r"""R^2 = V = sum of K independent u_k^2, from ``squared_sums.square_sum``: bins are unions of its groups.
 
-    The convolution's tails come with proved error bounds from ``convolve.power_tail``.
+    Bin i holds the lattice's points k c with ``start[i] <= k < start[i + 1]``, so V from start[i] c to
+    (start[i + 1] - 1 + K) c.  Means of R by summation by parts: for g increasing,
+    :math:`\sum_{a \le k < b} p_k g_k = g_a (T_{a-1} - T_{b-1}) + \sum_{a \le k < b-1} (g_{k+1} - g_k)
+    (T_k - T_{b-1})`, T the tails, each of which is taken on the safe side.
     """
-    cell, tail_low, tail_high = _square_tails(gamma, blocks, draws)
-    v = cell * np.arange(len(tail_high))
-    mass = np.concatenate(([1.0], tail_high[:-1])) - tail_high  # P(V' = v), V' the lower-rounded sum
-    with np.errstate(divide="ignore"):
-        log_f = np.log(mass / cell)
-    root = np.sqrt(v + cell)
-    # density of R at R = sqrt(v) is 2 R times that of V
-    thin = slice(None, None, max(1, len(root) // 4000))
-    edges = _spaced(root[thin], (log_f + np.log(2 * root))[thin] + weight(root[thin]), bins)
-    upper_r = np.sqrt(v + draws * cell)
-    edges = np.append(edges[edges < upper_r[-1]], upper_r[-1])
-    upper_mass, upper_mean = _binned(upper_r, mass, edges)
-    low_mass_fine = np.maximum(np.concatenate(([1.0], tail_low[:-1])) - tail_low, 0.0)
-    # masses of a lower law: tails at most the true ones
-    lower_mass, lower_mean = _binned(np.sqrt(v), low_mass_fine, edges)
-    return RadiusLaw(edges, upper_mass, upper_mean, lower_mass, lower_mean, float(tail_high[-1]) + draws * OMITTED)
-
-
-def _binned(value: Array, mass: Array, edges: Array) -> tuple[Array, Array]:
-    """Masses and means of a discrete law over bins (values on an edge belong to the bin below it)."""
-    index = np.clip(np.searchsorted(edges, value, side="left") - 1, 0, len(edges) - 2)
-    total = np.bincount(index, mass, minlength=len(edges) - 1)
-    first = np.bincount(index, mass * value, minlength=len(edges) - 1)
+    exponent = min(80, 10 * math.ceil(-math.log10(max(cut, 1e-300) / draws) / 10))
+    law = square_sum(gamma, blocks, draws, exponent)
+    root = np.sqrt(law.cell * law.start)
+    width = np.diff(root)
+    log_f = np.log(np.maximum(law.tail_high[:-1] - law.tail_high[1:], 1e-300) / width)
+    wanted = _spaced(root[1:], log_f + weight(root[1:]), bins)
+    place = np.unique(np.searchsorted(root, wanted))
+    at, low_tail, high_tail = law.start[place], law.tail_low[place], law.tail_high[place]
+    upper_mass = high_tail[:-1] - low_tail[1:]
+    lower_mass = np.maximum(low_tail[:-1] - high_tail[1:], 0.0)
+    g, h = law.upper_root[place], law.lower_root[place]
+    upper_sum, lower_sum = (np.add.reduceat(x, place[:-1]) for x in (law.upper_sum, law.lower_sum))
+    upper_part = g[:-1] * upper_mass + upper_sum - low_tail[1:] * (g[1:] - g[:-1])
+    lower_part = h[:-1] * lower_mass + lower_sum - high_tail[1:] * (h[1:] - h[:-1])
+    slack = 1e-14 * (upper_sum + g[:-1] * high_tail[:-1])
+    low, high = root[place[:-1]], np.sqrt(law.cell * (at[1:] - 1 + draws))
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(total > 0, first / total, edges[:-1])
-    return total, np.clip(mean, edges[:-1], edges[1:])
-
-
-@lru_cache(maxsize=8)
-def _square_tails(gamma: float, blocks: int, draws: int) -> tuple[float, Array, Array]:
-    """Cell width h and brackets of P(V' > k h), V' = sum of K cells' lower ends of u^2."""
-    from scipy.special import betainc, betaincc
-
-    a, b = gamma, (blocks - 1) * gamma
-    second = (gamma + 1) / (blocks * (blocks * gamma + 1))
-    top = beta_quantile(a, b, _TAIL)
-    cell = max(_CELL * second, top * top / _MOST_CELLS)
-    count = math.ceil(top * top / cell)
-    root = np.minimum(np.sqrt(cell * np.arange(count + 1.0)), 1.0)
-    tail, head = betaincc(a, b, root), betainc(a, b, root)
-    mass = np.where(tail[:-1] < 0.5, tail[:-1] - tail[1:], head[1:] - head[:-1])
-    mass = np.maximum(mass, 0.0)
-    mass[-1] += float(tail[-1])
-    return (cell, *power_tail(mass, draws, error=_ROUND))
+        upper_mean = np.where(lower_mass > 0, (upper_part + slack) / lower_mass, high)
+        lower_mean = np.where(upper_mass > 0, (lower_part - slack) / upper_mass, low)
+    return RadiusLaw(
+        low,
+        high,
+        upper_mass,
+        np.clip(upper_mean, low, high),
+        lower_mass,
+        np.clip(lower_mean, low, high),
+        law.omitted,
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pgbb_fast.accountant.mechanisms import Mechanism, ResampledGaussian, check_noise
-from pgbb_fast.accountant.radius import radius_law, typical_radius
+from pgbb_fast.accountant.radius import radius_law, trimmed, typical_radius
 from pgbb_fast.errors import MissingExtraError, PrivacyError
 
 
@@ -22,7 +22,7 @@ def events(mechanism: Mechanism, delta: float, bins: int) -> list[dict[str, Any]
         )
     typical = typical_radius(mechanism)
     law = radius_law(mechanism, bins, lambda radius: np.log1p((radius / typical) ** 4))
-    edges, mass = law.edges[1:], law.upper_mass
+    edges, mass = law.high, trimmed(law.upper_mass)
     kept, rest, largest = [], 0.0, 0.0
     for radius, weight in zip(edges.tolist(), mass.tolist(), strict=True):
         if weight * mechanism.releases < 1e-9 * delta:

@@ -13,7 +13,8 @@ from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.accountant.cells import antipodal_cells, normal_tail, one_sided_cells, resampled_cells, tail_error
 from pgbb_fast.accountant.convolve import circular_power, fft_constant, power_tail
 from pgbb_fast.accountant.lattice import lower_from_full, lower_from_half, upper_from_full, upper_from_half
-from pgbb_fast.accountant.radius import _ROUND, lower_nodes, radius_law, upper_nodes
+from pgbb_fast.accountant.radius import lower_nodes, radius_law, upper_nodes
+from pgbb_fast.accountant.squared_sums import ROUND
 
 
 def exact_delta(r, q, epsilon):
@@ -68,9 +69,9 @@ def test_incomplete_beta_error_as_stated(a, b):
         with mpmath.workdps(50):
             low = mpmath.betainc(a, b, 0, mpmath.mpf(float(at)), regularized=True)
             high = 1 - low if low < 0.5 else mpmath.betainc(a, b, mpmath.mpf(float(at)), 1, regularized=True)
-        assert abs(special.betainc(a, b, at) / low - 1) < _ROUND / 10
+        assert abs(special.betainc(a, b, at) / low - 1) < ROUND / 10
         if high > 1e-290:
-            assert abs(special.betaincc(a, b, at) / high - 1) < _ROUND / 10
+            assert abs(special.betaincc(a, b, at) / high - 1) < ROUND / 10
 
 
 @pytest.mark.parametrize("size", [16, 48, 192])
