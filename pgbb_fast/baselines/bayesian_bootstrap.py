@@ -142,10 +142,9 @@ class NonPrivateBayesianBootstrap:
 
         with ThreadPoolExecutor(self.workers) as pool:
             sample = np.concatenate(list(pool.map(chunk, range(len(seeds)))))
-        d = sample.shape[1]
+        d, slopes = sample.shape[1], (1,) * len(names)
         if self.loss not in LOCATIONS:
             names = different_names((INTERCEPT,) * self.fit_intercept + names + (SCALE,) * (self.loss == "huber"))
-        slopes = (1,) * (d - self._extra)
         domain = None if self.loss in LOCATIONS else Domain(slopes, self.fit_intercept)
         identity = AffineMap(np.eye(d), np.zeros(d), domain)
         self._posterior = SampledPosterior(
