@@ -20,7 +20,7 @@ from pgbb_fast.estimators import base
 from pgbb_fast.releases import Keys, release_step
 
 CLAIM, DELTA, N, S = 2.0, 0.01, 12, 3
-MISS, RUNS = 1e-4, 4000
+MISS, RUNS = 1e-4, 3000
 
 
 class BuiltError(Exception):
