@@ -1,4 +1,4 @@
-"""Canary audits of the flagship with many runs: tests/estimators/test_audit.py with a hundred times theirs.
+"""Canary audits of the flagship with many runs: tests/estimators/test_audit.py with many more.
 
     python -m bench.canary_audit [--runs 500000]
 
