@@ -31,6 +31,7 @@ from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber, huber_fixed_scale, logistic, smoothed_quantile
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys, Problem
+from pgbb_fast.silence import unseen
 
 EXACT = 1e4         # an epsilon at which the accountant asks for (almost) no noise
 PUBLIC = {"x_bounds": [(-2.0, 2.0), (0.0, 5.0)], "y_bounds": (-6.0, 6.0)}
@@ -427,3 +428,34 @@ def test_a_loss_of_unknown_unit_is_refused():
 
     with pytest.raises(DomainError, match="unit"):
         DPSGLD(Fixed(epsilon=1.0, delta=1e-5, **PUBLIC), steps=10).fit(*data(50))
+
+
+def test_a_root_that_is_not_finite_counts_as_zero(monkeypatch):
+    """Whatever a root is, one record moves the curvature's sum by at most its bound: nan and infinities by none."""
+    x, y = np.full((40, 1), 0.5, dtype=np.float32), np.linspace(-1, 1, 40).astype(np.float32)
+    theta, bound = np.array([0.1, 0.2, 0.5]), math.sqrt(2)
+    real, found = curvature.roots, []
+    for value in (0.0, math.nan, math.inf, 1e200):
+
+        def strange(*arguments, value=value):
+            out = real(*arguments)
+            out[3] = value
+            return out
+
+        monkeypatch.setattr(curvature, "roots", strange)
+        with unseen():
+            problem = single_problem(huber(), x, y)
+            released, _ = curvature.release_curvature(problem, Keys.fresh(1), 0, theta, bound, 1e-6)
+        found.append(released)
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+    assert np.isfinite(found[3]).all()
+
+
+def test_a_loss_too_sharp_for_a_curvature_is_refused_before_records_are_read(monkeypatch):
+    monkeypatch.setattr(records, "_require_finite", None)
+    model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-5, bandwidth=1e-150, **PUBLIC)
+    method = NoisyNewton(model)
+    with pytest.raises(DomainError, match="too sharp"):
+        method.fit(*data(50))
+    assert method.spent_ == ()

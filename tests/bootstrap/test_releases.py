@@ -1,14 +1,25 @@
 """The door: noise is the accountant's, and without it the bootstrap is the bootstrap."""
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from mpmath import mp
 from scipy import stats
 
 from pgbb_fast import DomainError
 from pgbb_fast.bootstrap import Custom, Mean, RegularisedRegression
-from pgbb_fast.bootstrap.releases import Secret, noise_sd, release_estimate, release_replicates, require_grid
+from pgbb_fast.bootstrap.releases import (
+    GRID,
+    SLACK,
+    Secret,
+    noise_sd,
+    release_estimate,
+    release_replicates,
+    require_grid,
+)
 from pgbb_fast.bootstrap.resampling import Resampler
 from pgbb_fast.kernels import reference
 
@@ -90,3 +101,80 @@ def test_what_does_not_fit_on_the_grid_is_refused():
 
 def test_the_key_is_in_no_representation():
     assert "3" not in repr(SECRET)
+
+
+FAR = {  # statistics whose numbers are far from zero for the width of their box, and their records' extremes
+    "mean": (Mean([(1e9, 1e9 + 8.0)]), 1e9, 1e9 + 8.0),
+    "negative mean": (Mean([(-3e12 - 1.0, -3e12)]), -3e12 - 1.0, -3e12),
+    "two means": (Mean([(1e9, 1e9 + 8.0), (0.1, 0.3)]), [1e9, 0.1], [1e9 + 8.0, 0.3]),
+    "a mean of the user's, less a public number": (
+        Custom(lambda r: math.fsum(r[:, 0] - 1e6) / len(r), 8.0, [(0.0, 8.0)]), 1e6, 1e6 + 8.0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("n", [7, 1000, 4099])
+def test_what_noise_is_added_to_moves_by_no_more_than_the_accounted_sensitivity(name, n):
+    """Exact integers of the grid, read off a release without noise over a box that starts at zero, in fractions: two
+    data sets that differ in a record are at most 2^40 (1 + SLACK) units apart, and the extremes almost as much."""
+    statistic, low, high = FAR[name]
+    rng, largest = np.random.default_rng(n), Fraction(0)
+    accounted = (Fraction(GRID) * (1 + Fraction(SLACK))) ** 2
+    width = np.atleast_1d(high) - np.atleast_1d(low)
+
+    def integers(X):
+        t = statistic.task("t", X, None)
+        t = replace(t, box=t.box - t.box[:, :1])
+        unit = t.sensitivity(n) / GRID
+        released = release_estimate(t, t.load(), SECRET, TINY)
+        return [Fraction(round(Fraction(float(v)) / Fraction(unit))) for v in released]
+
+    for k in range(30):
+        X = np.atleast_1d(low) + width * rng.uniform(0, 1, (n, len(width)))
+        if k % 3 == 0:
+            X[rng.random(n) < 0.9] = high     # sums as large as they get
+        first, second = X.copy(), X.copy()
+        me = rng.integers(n)
+        first[me], second[me] = low, high
+        gap = sum(((a - b) ** 2 for a, b in zip(integers(first), integers(second), strict=True)), Fraction(0))
+        assert gap <= accounted
+        largest = max(largest, gap)
+    assert largest > accounted * Fraction(999, 1000)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+def test_the_ridge_s_estimates_solve_their_equation_to_the_accuracy_that_the_sensitivity_counts(loss):
+    """The gradient at the double-precision estimate, in 40 digits, is below the accounted part of A B."""
+    rng = np.random.default_rng(8)
+    X = rng.uniform(-1, 1, (60, 2)).astype(np.float32).astype(float)
+    y = (rng.random(60) < 0.5).astype(float) if loss == "logistic" else rng.uniform(-1, 1, 60).astype(np.float32)
+    design = [[mp.mpf(1), mp.mpf(a), mp.mpf(b)] for a, b in X.tolist()]
+    c = mp.mpf(0.25)
+    for ridge in (1e-6, 1e-3, 1.0):
+        extra = {} if loss == "logistic" else {"y_bounds": (-1.0, 1.0), "c": 0.25}
+        t = RegularisedRegression([(-1.0, 1.0)] * 2, ridge, loss, **extra).task("t", X, y)
+        b = [mp.mpf(v) for v in (t.box[:, 0] + t.above(t.load(), None)[0]).tolist()]
+        slope_bound, curvature = (1.0, 0.25) if loss == "logistic" else (0.25, 1.0)
+        with mp.workdps(40):
+            gradient = [mp.mpf(ridge) * v for v in b]
+            for row, response in zip(design, y.tolist(), strict=True):
+                eta = mp.fdot(row, b)
+                slope = (
+                    1 / (1 + mp.exp(-eta)) - response
+                    if loss == "logistic"
+                    else -min(max(mp.mpf(response) - eta, -c), c)
+                )
+                gradient = [g + slope * v / 60 for g, v in zip(gradient, row, strict=True)]
+            size = float(mp.sqrt(mp.fsum(g * g for g in gradient)))
+        allowed = 1e-9 + curvature * 3.0 * 5 * 2.0**-53 / ridge
+        # theta less the corner, and the corner again: each rounded by at most the box's width
+        rounded = 2.0**-52 * float(np.ptp(t.box[0])) * 2.0 * (curvature * 3.0 + ridge)
+        assert size <= allowed * slope_bound * math.sqrt(3.0) + rounded
+        l = 2.0 * slope_bound * math.sqrt(3.0) / ridge  # noqa: E741
+        assert t.sensitivity(60) >= l * (1.0 / 60 + allowed)
+
+
+def test_what_is_not_a_number_at_the_door_counts_as_the_corner():
+    t = replace(task(), above=lambda records, index: np.array([[math.nan]]))
+    assert release_estimate(t, t.load(), SECRET, TINY)[0] == pytest.approx(0.0, abs=1e-9)
