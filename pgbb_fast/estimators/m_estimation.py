@@ -17,6 +17,7 @@ from pgbb_fast.estimators.records import feature_names, features, require_finite
 from pgbb_fast.kernels.arguments import NO_MAP
 from pgbb_fast.losses import own_loss
 from pgbb_fast.posterior import AffineMap
+from pgbb_fast.privacy import require_clip
 
 if TYPE_CHECKING:
     from pgbb_fast.estimators.autograd import RecordGradients
@@ -77,6 +78,7 @@ class PrivateMEstimator(PrivateEstimator):
             raise DomainError(f"{self._who}: loss must be callable, (theta, x, y) -> scalar tensor, got {loss!r}")
         self.loss = loss
         self.clip = check.positive(self._who, "clip", clip)
+        require_clip(self._who, self.clip)
         self.y_bounds = None if y_bounds is None else check.ordered_pair(self._who, "y_bounds", y_bounds)
         names = tuple(map(str, coef_bounds)) if isinstance(coef_bounds, Mapping) else None
         self._box = pairs(self._who, "coef_bounds", coef_bounds, names)
