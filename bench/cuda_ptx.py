@@ -163,7 +163,6 @@ def main() -> int:
         f"numba-cuda {version('numba-cuda')}; {THREADS} threads a block, at least {BLOCKS_PER_SM} blocks a processor.",
         "Names: loss; p features written out (0: any number); k parts of a block x draws in registers; b weights of a",
         "draw in shared memory (0: any number); i(ntercept), s(ampled), m(apped); the type of the integers in a word.",
-        "Stack: a library function's slow path, never reached (angles are below 2 pi).",
         "",
         f"| kernel | {head} | spilled bytes | stack | shared bytes |",
         "|---|" + "---|" * (len(ARCHITECTURES) + 3),

@@ -240,8 +240,8 @@ def _noisy_moment(
     """Exact sums of v v' / |v|_max^2, perturbed, as a mean in units where |v|_max^2 = ``unit``; and its noise."""
     assert problem.moment_multiplier is not None
     unit /= problem.n_blocks * problem.block_size
-    moment: Array = noisy_products(grid, problem.moment_multiplier, keys, step) * (unit / GRID)
-    return moment, problem.moment_multiplier * HALF_SENSITIVITY * unit
+    moment = noisy_products(grid, problem.moment_multiplier, keys, step) * (unit / GRID)
+    return np.asarray(moment, dtype=np.float64), problem.moment_multiplier * HALF_SENSITIVITY * unit
 
 
 def noisy_products(grid: NDArray[np.int64], multiplier: float, keys: Keys, step: int) -> NDArray[np.int64]:

@@ -25,8 +25,8 @@ computed then, which changes no result.
 How exact.  Per noise number, the distance in total variation from the law of round(sigma Z) is below 2^-188: |Z| ends
 at 16, and P(|Z| >= 16) < 2^-188.9; the rest is a coupling with real uniforms, which differs only where the table, with
 its 256 roundings to 2^-256, does; where two uniforms have the same 256 bits (fewer than 10 comparisons are expected);
-or where one of at most sigma / 16 + 1 <= 2^52 + 1 edges of the integers lies within the 2^-256 of x that are left out, at
-most 1.6 times as likely given that x was accepted: less than 2^-202 together.  A fit of N numbers is then within
+or where one of at most sigma / 16 + 1 <= 2^52 + 1 edges of the integers lies within the 2^-256 of x that are left out,
+at most 1.6 times as likely given that x was accepted: less than 2^-202 together.  A fit of N numbers is then within
 eta = N 2^-188 of one with exact noise, and what is proved of that as (epsilon, delta) holds for it with
 delta + (1 + e^epsilon) eta.  For N <= 2^40 that is less than 1e-22 more up to epsilon = 50, and 1e-40 more up to 10: a
 ten-millionth, or less, of a delta of 1e-15.

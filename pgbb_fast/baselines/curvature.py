@@ -100,5 +100,5 @@ def release_curvature(
         for i in range(d):
             total[i] += np.trunc(v[:, i, None] * v * (SAFE * GRID)).astype(np.int64).sum(axis=0)
     unit = bound / len(records.x)
-    hessian: Array = noisy_products(total, multiplier, keys, step) * (unit / GRID)
-    return hessian, multiplier * HALF_SENSITIVITY * unit
+    hessian = noisy_products(total, multiplier, keys, step) * (unit / GRID)
+    return np.asarray(hessian, dtype=np.float64), multiplier * HALF_SENSITIVITY * unit

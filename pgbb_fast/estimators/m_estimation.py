@@ -17,6 +17,7 @@ from pgbb_fast.estimators.records import features, given_names, require_finite, 
 from pgbb_fast.kernels.arguments import NO_MAP
 from pgbb_fast.losses import own_loss
 from pgbb_fast.posterior import AffineMap
+from pgbb_fast.privacy import require_clip
 from pgbb_fast.silence import unseen
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class PrivateMEstimator(PrivateEstimator):
             raise DomainError(f"{self._who}: loss must be callable, (theta, x, y) -> scalar tensor, got {got}")
         self.loss = loss
         self.clip = check.positive(self._who, "clip", clip)
+        require_clip(self._who, self.clip)
         self.y_bounds = None if y_bounds is None else interval(self._who, "y_bounds", y_bounds)
         names = given_names(self._who, "coef_bounds", coef_bounds.keys()) if isinstance(coef_bounds, Mapping) else None
         self._box = pairs(self._who, "coef_bounds", coef_bounds, names)
