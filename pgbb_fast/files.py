@@ -30,6 +30,7 @@ __all__ = ["DESCRIPTION", "as_path", "read_pair", "require_writable_file", "requ
 DESCRIPTION = "posterior.json"
 FORMAT = 3
 NO_DIGEST = "0" * 64
+LONGEST_PATH = 4096
 HEAD = b'{\n "sha256": "'
 ARRAYS = re.compile(r"posterior-[0-9a-f]{16}\.safetensors")
 
@@ -39,10 +40,10 @@ def as_path(who: str, name: str, value: object) -> Path:
     if isinstance(value, (str, os.PathLike)):
         try:
             text = os.fspath(value)
-            if isinstance(text, str) and text and b"\0" not in os.fsencode(text):
+            if isinstance(text, str) and 0 < len(text) <= LONGEST_PATH and b"\0" not in os.fsencode(text):
                 return Path(text)
-        except (TypeError, ValueError):
-            pass
+        except Exception:  # what only claims to be a path
+            text = ""
     raise DomainError(f"{who}: {name} must be a path")
 
 

@@ -172,7 +172,8 @@ class Posterior(ABC):
 
     def summary(self, level: float = 0.95, **options: Any) -> Summary:
         """Mean, standard deviation (with its parts where known) and interval of every coordinate, by rule."""
-        tail = (1.0 - check.between("summary", "level", level, 0.0, 1.0)) / 2.0
+        level = check.between("summary", "level", level, 0.0, 1.0)
+        tail = (1.0 - level) / 2.0
         draws = self._several("summary", options)
         draws = draws[:, None, :] if draws.ndim == 2 else draws
         chosen = options.get("rules")
@@ -199,7 +200,7 @@ class Posterior(ABC):
 
         ``over`` is "rules" or "all"; ``options`` go to :meth:`draws`.  See :func:`pgbb_fast.rules.sup_t_band`.
         """
-        check.between("band", "level", level, 0.0, 1.0)
+        level = check.between("band", "level", level, 0.0, 1.0)
         return sup_t_band(self._by_rule("band", rules, options), level, over=over)
 
     def curves(
