@@ -63,6 +63,7 @@ class Posterior(ABC):
     kind: ClassVar[str]
     _kinds: ClassVar[dict[str, type[Posterior]]] = {}
     _report: ClassVar[Any] = PrivacyReport  # class of ``privacy``
+    _unbounded: ClassVar[tuple[str, ...]] = ()  # how names of saved arrays begin that may hold infinities
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -330,6 +331,8 @@ def _restored(saved: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Posteri
         found = arrays[name].shape
         if len(found) != len(shape) or any(n != m and (m != -1 or n < 1) for n, m in zip(found, shape, strict=True)):
             raise DomainError(f"the array {name!r} has shape {found}")
+        if not name.startswith(kind._unbounded) and not np.isfinite(arrays[name]).all():
+            raise DomainError(f"the array {name!r} is not finite")
     common = {
         "rules": rules,
         "names": names,

@@ -29,7 +29,7 @@ TEXTS = [
 ]
 SHAPE = {"--n": "100", "--delta": "1e-3", "--steps": "5", "--blocks": "5"}
 FIT = {"--features": "a", "--bounds": "a=0:1,y=0:1", "--target": "y", "--epsilon": "9", "--delta": "1e-2"}
-FIT |= {"--blocks": "3", "--steps": "60", "--moment-share": "0", "--sampling-rate": ".5", "--level": ".9"}
+FIT |= {"--blocks": "3", "--steps": "60", "--moment-share": ".1", "--sampling-rate": ".5", "--level": ".9"}
 BASES = {
     "fit": ([".", "data.parquet"], {**FIT, "--loss": None, "--tau": None, "--posterior": None, "--out": None}),
     "draw": ([".", "saved"], {"--size": "3", "--tau": None, "--seed": None, "--out": None}),
@@ -56,7 +56,8 @@ def place(tmp_path_factory):
 
 def run(folder, *arguments):
     """Exit code, standard output and standard error of the command in ``folder``."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    options = {"encoding": "utf-8", "errors": "backslashreplace", "write_through": True}
+    out, err = (io.TextIOWrapper(io.BytesIO(), **options) for _ in range(2))
     here = contextlib.chdir(folder)
     with here, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
         main(list(arguments))

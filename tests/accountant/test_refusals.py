@@ -197,8 +197,15 @@ def test_import_is_light():
 
 @pytest.mark.parametrize(
     "change",
-    [{"steps": 2**60}, {"draws_per_step": 2**60}, {"n": 10**400}, {"gamma": 1e-320}, {"gamma": 1e308}]
-    + [{"noise_multiplier": 1e-320}, {"noise_multiplier": 1e308}],
+    [
+        {"steps": 2**60},
+        {"draws_per_step": 2**60},
+        {"n": 10**400},
+        {"gamma": 1e-320},
+        {"gamma": 1e308},
+        {"noise_multiplier": 1e-320},
+        {"noise_multiplier": 1e308},
+    ],
 )
 def test_numbers_beyond_what_double_precision_can_account_are_refused(change):
     run = {"n": 100, "n_blocks": 5, "sampling_rate": 0.05, "steps": 5, "minibatch": "shared", "noise_multiplier": 1.0}
