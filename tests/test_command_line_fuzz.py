@@ -90,7 +90,7 @@ CHEAP = [(command, option) for command in ("draw", "epsilon", "sigma", "curve", 
 
 
 @given(which=st.sampled_from(CHEAP), text=st.sampled_from(TEXTS) | st.text(max_size=4))
-@settings(max_examples=250)
+@settings(max_examples=150)
 def test_one_odd_option(which, text, place):
     command, option = which
     if "\0" not in text and not (option == "--n" and text == "1e308"):
