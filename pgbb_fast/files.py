@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
 
 __all__ = ["DESCRIPTION", "as_path", "read_pair", "require_writable_file", "require_writable_folder", "write_pair"]
@@ -30,6 +31,7 @@ __all__ = ["DESCRIPTION", "as_path", "read_pair", "require_writable_file", "requ
 DESCRIPTION = "posterior.json"
 FORMAT = 3
 NO_DIGEST = "0" * 64
+LONGEST_PATH = 4096
 HEAD = b'{\n "sha256": "'
 ARRAYS = re.compile(r"posterior-[0-9a-f]{16}\.safetensors")
 
@@ -39,10 +41,10 @@ def as_path(who: str, name: str, value: object) -> Path:
     if isinstance(value, (str, os.PathLike)):
         try:
             text = os.fspath(value)
-            if isinstance(text, str) and text and b"\0" not in os.fsencode(text):
+            if isinstance(text, str) and 0 < len(text) <= LONGEST_PATH and b"\0" not in os.fsencode(text):
                 return Path(text)
-        except (TypeError, ValueError):
-            pass
+        except Exception:  # what only claims to be a path
+            text = ""
     raise DomainError(f"{who}: {name} must be a path")
 
 
@@ -170,7 +172,7 @@ def read_pair(who: str, folder: object) -> tuple[dict[str, Any], dict[str, NDArr
     except (ValueError, KeyError, TypeError, RecursionError):
         raise DomainError(f"{who}: {path / DESCRIPTION} describes no posterior") from None
     if stated != FORMAT:
-        raise DomainError(f"{who}: {path / DESCRIPTION} has format {stated!r}, this version reads {FORMAT}")
+        raise DomainError(f"{who}: {path / DESCRIPTION} has format {check.shown(stated)}, this version reads {FORMAT}")
     if not isinstance(digest, str) or name != _arrays_name(digest):
         raise DomainError(f"{who}: {path / DESCRIPTION} names no file of arrays")
     content = _read(who, path, name)
@@ -202,7 +204,7 @@ def _read(who: str, folder: Path, name: str) -> bytes:
 
 
 def _arrays(who: str, path: Path, content: bytes) -> dict[str, NDArray[Any]]:
-    """Arrays of the file, in memory of their own: all finite floats."""
+    """Arrays of the file, in memory of their own: floats, none of them not a number."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -211,6 +213,6 @@ def _arrays(who: str, path: Path, content: bytes) -> dict[str, NDArray[Any]]:
     except (SafetensorError, ValueError, KeyError, TypeError, MemoryError):
         raise DomainError(f"{who}: {path} holds no arrays that can be read") from None
     for name, array in arrays.items():
-        if array.dtype not in (np.float64, np.float32) or not np.isfinite(array).all():
-            raise DomainError(f"{who}: {path} holds {name!r}, which is not all finite numbers")
+        if array.dtype not in (np.float64, np.float32) or np.isnan(array).any():
+            raise DomainError(f"{who}: {path} holds {name!r}, which is not all numbers")
     return arrays

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def quantile_effects(
     *,
     level: float = 0.95,
     reference: Mapping[float, NDArray[np.float64]] | None = None,
-    units: Sequence[str] | None = None,
+    units: list[str] | tuple[str, ...] | None = None,
 ) -> Path:
     """Save a PNG with each coefficient against the quantile level: mean, pointwise band, and a reference if given.
 
@@ -54,9 +53,9 @@ def quantile_effects(
     who = "quantile_effects"
     if not isinstance(posterior, Posterior) or len(posterior.rules) < 2:
         raise DomainError(f"{who}: needs a posterior trained jointly over several levels")
-    check.between(who, "level", level, 0.0, 1.0)
+    level = check.between(who, "level", level, 0.0, 1.0)
     exact = _reference(who, reference, len(posterior.names))
-    if units is not None and (isinstance(units, str) or np.shape(units) != (len(posterior.names),)):
+    if units is not None and not (isinstance(units, (list, tuple)) and len(units) == len(posterior.names)):
         raise DomainError(f"{who}: units must be {len(posterior.names)} texts, one for each coefficient")
     place = as_path(who, "path", path)
     require_writable_file(who, place)
@@ -89,25 +88,33 @@ def quantile_effects(
     return _save(who, figure, place)
 
 
+def _array(values: Any) -> NDArray[np.float64]:
+    """``values`` as real numbers; not a number, of no dimension, what can't be read as such."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except Exception:  # what another library's array raises, too
+        return np.array(np.nan)
+
+
 def _reference(who: str, reference: Any, d: int) -> dict[float, NDArray[np.float64]]:
     """Levels and their coefficients, (d,) each."""
-    try:
-        found = {float(tau): np.asarray(values, dtype=np.float64) for tau, values in dict(reference or {}).items()}
-    except (TypeError, ValueError):
-        found = {0.5: np.empty(0)}
-    if not all(math.isfinite(tau) and values.shape == (d,) for tau, values in found.items()):
+    found = {}
+    if reference is not None and not isinstance(reference, Mapping):
         raise DomainError(f"{who}: reference must map levels to {d} coefficients each")
+    for tau, values in (reference or {}).items():
+        found[check.real(who, "a level of reference", tau)] = coefficients = _array(values)
+        if coefficients.shape != (d,):
+            raise DomainError(f"{who}: reference must map levels to {d} coefficients each")
     return found
 
 
-def _numbers(who: str, points: Any, *names: str) -> None:
-    """Refuse what isn't a mapping to numbers, as many under each name."""
-    try:
-        sizes = {np.asarray(points[name], dtype=np.float64).shape for name in names}
-    except (TypeError, ValueError, KeyError):
-        sizes = set()
-    if not isinstance(points, Mapping) or len(sizes) != 1 or len(next(iter(sizes))) != 1:
+def _numbers(who: str, points: Any, *names: str) -> dict[str, NDArray[np.float64]]:
+    """Numbers under each of ``names``; refuses what isn't a mapping to as many under each."""
+    found = {name: _array(points.get(name)) for name in names} if isinstance(points, Mapping) else {}
+    sizes = {numbers.shape for numbers in found.values()}
+    if len(sizes) != 1 or len(next(iter(sizes))) != 1:
         raise DomainError(f"{who}: needs as many numbers under each of {', '.join(names)}")
+    return found
 
 
 def trade_off_curve(points: Mapping[str, Any], path: str | Path) -> Path:
@@ -116,34 +123,32 @@ def trade_off_curve(points: Mapping[str, Any], path: str | Path) -> Path:
     ``points`` has ``alpha`` and ``beta`` (Dong, Roth and Su 2022), as made by ``pgbb_fast.accountant.trade_off``.
     """
     who = "trade_off_curve"
-    _numbers(who, points, "alpha", "beta")
+    curve = _numbers(who, points, "alpha", "beta")
     place = as_path(who, "path", path)
     require_writable_file(who, place)
     figure = require_plots(who)(figsize=(3.8, 3.6))
-    _draw_trade_off(figure.subplots(), points)
+    _draw_trade_off(figure.subplots(), curve)
     return _save(who, figure, place)
 
 
 def epsilon_sweeps(result: Mapping[str, Any], path: str | Path) -> Path:
     """Save a PNG of epsilon against each swept parameter, with and without the weights' law, and of the trade-off."""
     who = "epsilon_sweeps"
-    try:
-        sweeps, trade_off, delta = list(result["sweeps"]), result["trade_off"], float(result["delta"])
-    except (TypeError, ValueError, KeyError):
-        raise DomainError(f"{who}: result must have sweeps, trade_off and delta, as `curve --json` prints") from None
-    for sweep in sweeps:
-        _numbers(who, sweep, "values", "epsilon", "epsilon_without_weights")
-    _numbers(who, trade_off, "alpha", "beta")
+    sweeps = result.get("sweeps") if isinstance(result, Mapping) else None
+    if not isinstance(sweeps, (list, tuple)):
+        raise DomainError(f"{who}: result must have sweeps, trade_off and delta, as `curve --json` prints")
+    delta = check.real(who, "delta", result.get("delta"))
+    drawn = [_numbers(who, sweep, "values", "epsilon", "epsilon_without_weights") for sweep in sweeps]
+    trade_off = _numbers(who, result.get("trade_off"), "alpha", "beta")
     place = as_path(who, "path", path)
     require_writable_file(who, place)
     figure = require_plots(who)(figsize=(3.4 * (len(sweeps) + 1), 3.2))
     axes = figure.subplots(1, len(sweeps) + 1, squeeze=False)[0]
-    for axis, sweep in zip(axes, sweeps, strict=False):
-        axis.loglog(sweep["values"], sweep["epsilon"], color="#3b6ea5", label="weights' law")
-        axis.loglog(
-            sweep["values"], sweep["epsilon_without_weights"], "--", color="#b5402a", label="weights at their bound"
-        )
-        axis.set_xlabel(AXES.get(str(sweep.get("parameter")), ""))
+    for axis, sweep, numbers in zip(axes, sweeps, drawn, strict=False):
+        values, aware, blind = numbers.values()
+        axis.loglog(values, aware, color="#3b6ea5", label="weights' law")
+        axis.loglog(values, blind, "--", color="#b5402a", label="weights at their bound")
+        axis.set_xlabel(AXES.get(name, "") if isinstance(name := sweep.get("parameter"), str) else "")
     axes[0].set_ylabel(f"epsilon at delta = {delta!r}")
     if sweeps:
         axes[0].legend(frameon=False, fontsize=8)

@@ -63,6 +63,7 @@ class Posterior(ABC):
     kind: ClassVar[str]
     _kinds: ClassVar[dict[str, type[Posterior]]] = {}
     _report: ClassVar[Any] = PrivacyReport  # class of ``privacy``
+    _unbounded: ClassVar[tuple[str, ...]] = ()  # how names of saved arrays begin that may hold infinities
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -173,7 +174,8 @@ class Posterior(ABC):
 
     def summary(self, level: float = 0.95, **options: Any) -> Summary:
         """Mean, standard deviation (with its parts where known) and interval of every coordinate, by rule."""
-        tail = (1.0 - check.between("summary", "level", level, 0.0, 1.0)) / 2.0
+        level = check.between("summary", "level", level, 0.0, 1.0)
+        tail = (1.0 - level) / 2.0
         draws = self._several("summary", options)
         draws = draws[:, None, :] if draws.ndim == 2 else draws
         chosen = options.get("rules")
@@ -200,7 +202,7 @@ class Posterior(ABC):
 
         ``over`` is "rules" or "all"; ``options`` go to :meth:`draws`.  See :func:`pgbb_fast.rules.sup_t_band`.
         """
-        check.between("band", "level", level, 0.0, 1.0)
+        level = check.between("band", "level", level, 0.0, 1.0)
         return sup_t_band(self._by_rule("band", rules, options), level, over=over)
 
     def curves(
@@ -330,6 +332,8 @@ def _restored(saved: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Posteri
         found = arrays[name].shape
         if len(found) != len(shape) or any(n != m and (m != -1 or n < 1) for n, m in zip(found, shape, strict=True)):
             raise DomainError(f"the array {name!r} has shape {found}")
+        if not name.startswith(kind._unbounded) and not np.isfinite(arrays[name]).all():
+            raise DomainError(f"the array {name!r} is not finite")
     common = {
         "rules": rules,
         "names": names,

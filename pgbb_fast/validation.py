@@ -48,7 +48,8 @@ def shown(value: object) -> str:
 
 def scalar(value: object) -> object:
     """The one number in an array or tensor without dimensions; all else as it is."""
-    if getattr(value, "shape", None) == () and hasattr(value, "item") and not isinstance(value, np.generic):
+    bare = not isinstance(value, (np.generic, np.ma.MaskedArray))
+    if bare and getattr(value, "shape", None) == () and hasattr(value, "item"):
         try:
             return value.item()
         except Exception:  # an array-like of somebody's own
@@ -58,6 +59,13 @@ def scalar(value: object) -> object:
 
 def _because(why: str) -> str:
     return f": {why}" if why else ""
+
+
+def items(value: object) -> tuple[object, ...] | None:
+    """What a list, tuple, range or array holds, one by one; None for all else (text, sets, iterators, frames)."""
+    if isinstance(value, np.ndarray):
+        return tuple(value) if value.ndim else None
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else None
 
 
 def real(who: str, name: str, value: object) -> float:
@@ -125,11 +133,8 @@ def flag(who: str, name: str, value: object) -> bool:
 
 def ordered_pair(who: str, name: str, value: object) -> tuple[float, float]:
     """``value`` as ``(low, high)``, both finite, ``low < high``."""
-    try:
-        ends: tuple[object, ...] = tuple(value)  # type: ignore[arg-type]
-    except Exception:  # whatever this object does when it is taken apart
-        ends = ()
-    if len(ends) != 2:
+    ends = items(value)
+    if ends is None or len(ends) != 2:
         raise DomainError(f"{who}: {name} must be a pair (low, high), got {shown(value)}")
     low, high = real(who, f"{name}[0]", ends[0]), real(who, f"{name}[1]", ends[1])
     if not low < high:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pgbb_fast.accountant.mechanisms import LEAST
 from pgbb_fast.accountant.orders import Conversion
 from pgbb_fast.errors import DomainError
-from pgbb_fast.validation import one_of, real
+from pgbb_fast.validation import between, one_of, real
 
 Method = Literal["pld", "renyi", "renyi-series"]
 
@@ -20,6 +21,11 @@ def check_epsilon(who: str, epsilon: object) -> float:
     if not number >= 0:
         raise DomainError(f"{who}: epsilon must be at least 0, got {number!r}")
     return number
+
+
+def check_delta(who: str, delta: object) -> float:
+    """``delta`` as a float in (``LEAST``, 1)."""
+    return between(who, "delta", delta, LEAST, 1.0)
 
 
 def check_method(who: str, method: Method, conversion: Conversion | None) -> Conversion:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from pgbb_fast.accountant._checks import Method, check_epsilon, check_method
+from pgbb_fast.accountant._checks import Method, check_delta, check_epsilon, check_method
 from pgbb_fast.accountant.mechanisms import (
+    LEAST_EPSILON,
+    MOST,
     BlockedGaussian,
     Bounds,
     Mechanism,
@@ -22,7 +24,7 @@ from pgbb_fast.accountant.mechanisms import (
 from pgbb_fast.accountant.orders import Conversion, epsilon_from_moments, log_delta_from_moments
 from pgbb_fast.accountant.roots import bracket_root, largest_integer
 from pgbb_fast.errors import PrivacyError
-from pgbb_fast.validation import between, integer, positive
+from pgbb_fast.validation import between, integer
 
 LEAST_NOISE = 1e-4  # smallest noise multiplier that calibration returns
 _MOST_NOISE = 1e15
@@ -75,7 +77,7 @@ def epsilon(
     who = "epsilon"
     check_mechanism(who, mechanism)
     noise = check_noise(who, mechanism)
-    delta = between(who, "delta", delta, 0.0, 1.0)
+    delta = check_delta(who, delta)
     conversion = check_method(who, method, conversion)
     value = epsilon_function(who, mechanism, delta, method, conversion)(noise)
     if not math.isfinite(value):
@@ -117,7 +119,7 @@ def epsilon_bounds(mechanism: Mechanism, *, delta: float) -> Bounds:
     who = "epsilon_bounds"
     check_mechanism(who, mechanism)
     parts = [(pair_for(mechanism, check_noise(who, mechanism)), mechanism.releases)]
-    delta = between(who, "delta", delta, 0.0, 1.0)
+    delta = check_delta(who, delta)
     return _refined(lambda quality, upper: epsilon_bound(parts, delta, quality, upper=upper))
 
 
@@ -149,8 +151,8 @@ def noise_multiplier(
     """
     who = "noise_multiplier"
     check_mechanism(who, mechanism)
-    epsilon = between(who, "epsilon", epsilon, 0.0, MOST_EPSILON, "more protects nothing")
-    delta = between(who, "delta", delta, 0.0, 1.0)
+    epsilon = between(who, "epsilon", epsilon, LEAST_EPSILON, MOST_EPSILON, "more protects nothing")
+    delta = check_delta(who, delta)
     conversion = check_method(who, method, conversion)
     function = epsilon_function(who, mechanism, delta, method, conversion)
     start = first_guess(mechanism, epsilon, delta)
@@ -169,8 +171,8 @@ def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: floa
 
     who = "noise_multiplier_bounds"
     check_mechanism(who, mechanism)
-    epsilon = between(who, "epsilon", epsilon, 0.0, MOST_EPSILON, "more protects nothing")
-    delta = between(who, "delta", delta, 0.0, 1.0)
+    epsilon = between(who, "epsilon", epsilon, LEAST_EPSILON, MOST_EPSILON, "more protects nothing")
+    delta = check_delta(who, delta)
     quality = Quality().finer()
 
     def side(upper: bool) -> Callable[[float], float]:
@@ -200,8 +202,8 @@ def steps(
     who = "steps"
     check_mechanism(who, mechanism)
     noise = check_noise(who, mechanism)
-    epsilon = positive(who, "epsilon", epsilon)
-    delta = between(who, "delta", delta, 0.0, 1.0)
+    epsilon = between(who, "epsilon", epsilon, LEAST_EPSILON, MOST)
+    delta = check_delta(who, delta)
     conversion = check_method(who, method, conversion)
 
     def fits(count: int) -> bool:

@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from pgbb_fast.errors import DomainError
-from pgbb_fast.validation import integer, one_of, positive, probability
+from pgbb_fast.validation import between, integer, one_of, probability
 
 Minibatch = Literal["shared", "independent"]
 Adjacency = Literal["replace-one", "add-remove"]
+LEAST, MOST = 1e-50, 1e50     # of real parameters, so that their squares and quotients are finite
+LEAST_EPSILON = 1e-15           # to calibrate to: double precision tells 1 from e^epsilon
+MOST_COUNT = 2**53              # of whole ones, up to which double precision is exact
 
 
 class Bounds(NamedTuple):
@@ -50,7 +53,7 @@ def gamma_star(*, n: int, n_blocks: int) -> float:
 
 
 def _noise(who: str, value: float | None) -> float | None:
-    return None if value is None else positive(who, "noise_multiplier", value)
+    return None if value is None else between(who, "noise_multiplier", value, LEAST, MOST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +94,14 @@ class BlockedGaussian:
 
     def __post_init__(self) -> None:
         who = "BlockedGaussian"
-        integer(who, "n", self.n, 3)
+        integer(who, "n", self.n, 3, MOST_COUNT)
         integer(who, "n_blocks", self.n_blocks, 3, self.n, "each block needs at least one record")
         probability(who, "sampling_rate", self.sampling_rate)
-        integer(who, "steps", self.steps, 1)
-        integer(who, "draws_per_step", self.draws_per_step, 1)
+        integer(who, "steps", self.steps, 1, MOST_COUNT)
+        integer(who, "draws_per_step", self.draws_per_step, 1, MOST_COUNT)
         one_of(who, "minibatch", self.minibatch, ("shared", "independent"))
         if self.gamma is not None:
-            positive(who, "gamma", self.gamma)
+            between(who, "gamma", self.gamma, LEAST, MOST)
         _noise(who, self.noise_multiplier)
 
     @property
@@ -152,7 +155,7 @@ class SubsampledGaussian:
     def __post_init__(self) -> None:
         who = "SubsampledGaussian"
         probability(who, "sampling_rate", self.sampling_rate)
-        integer(who, "steps", self.steps, 1)
+        integer(who, "steps", self.steps, 1, MOST_COUNT)
         one_of(who, "adjacency", self.adjacency, ("add-remove", "replace-one"))
         _noise(who, self.noise_multiplier)
 
@@ -191,9 +194,9 @@ class ResampledGaussian:
 
     def __post_init__(self) -> None:
         who = "ResampledGaussian"
-        integer(who, "n", self.n, 2)
-        integer(who, "resample_size", self.resample_size, 1)
-        integer(who, "replicates", self.replicates, 1)
+        integer(who, "n", self.n, 2, MOST_COUNT)
+        integer(who, "resample_size", self.resample_size, 1, MOST_COUNT)
+        integer(who, "replicates", self.replicates, 1, MOST_COUNT)
         _noise(who, self.noise_multiplier)
 
     @property

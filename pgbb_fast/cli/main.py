@@ -12,6 +12,7 @@ from pgbb_fast.cli import accounting, fitting
 from pgbb_fast.errors import PgbbError
 
 BAD_INPUT, DEFECT = 2, 1
+LONGEST = 500  # message
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -22,6 +23,12 @@ def cli() -> None:
 
 for command in (*fitting.COMMANDS, *accounting.COMMANDS):
     cli.add_command(command)
+
+
+def _say(text: str) -> None:
+    """One line on standard error, of a length that can be read."""
+    line = " ".join(text.split())
+    click.echo(line if len(line) <= LONGEST else f"{line[:LONGEST]} ...", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,19 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "pgbb-fast"
-        click.echo(f"{where}: {error.format_message()}".replace("\n", " "), err=True)
+        _say(f"{where}: {error.format_message()}")
         sys.exit(BAD_INPUT)
     except click.Abort:
         click.echo("pgbb-fast: interrupted; what had been trained is lost, what had been spent is spent", err=True)
         sys.exit(130)
     except PgbbError as error:
-        click.echo(f"pgbb-fast: {error}".replace("\n", " "), err=True)
+        _say(f"pgbb-fast: {error}")
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read the output has enough
         sys.exit(0)
     except OSError as error:
-        click.echo(f"pgbb-fast: {error.filename or 'output'}: {error.strerror}", err=True)
+        _say(f"pgbb-fast: {error.filename or 'output'}: {error.strerror}")
         sys.exit(BAD_INPUT)
     except Exception as error:
         click.echo(f"pgbb-fast: stopped by an unexpected {type(error).__name__}; please report it", err=True)

@@ -193,3 +193,26 @@ def test_import_is_light():
         "a.epsilon(m, delta=1e-5); assert not {'numba', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": 2**60},
+        {"draws_per_step": 2**60},
+        {"n": 10**400},
+        {"gamma": 1e-320},
+        {"gamma": 1e308},
+        {"noise_multiplier": 1e-320},
+        {"noise_multiplier": 1e308},
+    ],
+)
+def test_numbers_beyond_what_double_precision_can_account_are_refused(change):
+    run = {"n": 100, "n_blocks": 5, "sampling_rate": 0.05, "steps": 5, "minibatch": "shared", "noise_multiplier": 1.0}
+    with pytest.raises(DomainError, match=next(iter(change))):
+        BlockedGaussian(**{**run, **change})
+    for budget, word in (({"epsilon": 1e-320, "delta": 1e-3}, "epsilon"), ({"epsilon": 1.0, "delta": 1e-320}, "delta")):
+        with pytest.raises(DomainError, match=word):
+            noise_multiplier(BlockedGaussian(**run), **budget)
+    with pytest.raises(DomainError, match="delta"):
+        epsilon(BlockedGaussian(**run), delta=1e-320)
