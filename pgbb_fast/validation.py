@@ -44,9 +44,16 @@ def shown(value: object) -> str:
     return "another object"
 
 
+def items(value: object) -> tuple[object, ...] | None:
+    """What a list, tuple, range or array holds, one by one; None for all else (text, sets, iterators, frames)."""
+    if isinstance(value, np.ndarray):
+        return tuple(value) if value.ndim else None
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else None
+
+
 def real(who: str, name: str, value: object) -> float:
     """``value`` as a finite float; refuses bool, complex, strings, nan and infinities."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    if isinstance(value, np.ndarray) and value.ndim == 0 and not isinstance(value, np.ma.MaskedArray):
         value = value[()]
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         raise DomainError(f"{who}: {name} must be a real number, got {shown(value)}")
@@ -112,9 +119,8 @@ def flag(who: str, name: str, value: object) -> bool:
 
 def ordered_pair(who: str, name: str, value: object) -> tuple[float, float]:
     """``value`` as ``(low, high)``, both finite, ``low < high``."""
-    is_pair = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, (str, bytes))
-    ends: tuple[object, ...] = tuple(value) if is_pair and np.ndim(value) == 1 else ()  # type: ignore[arg-type]
-    if len(ends) != 2:
+    ends = items(value)
+    if ends is None or len(ends) != 2:
         raise DomainError(f"{who}: {name} must be a pair (low, high), got {shown(value)}")
     low, high = real(who, f"{name}[0]", ends[0]), real(who, f"{name}[1]", ends[1])
     if not low < high:

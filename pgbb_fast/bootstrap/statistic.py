@@ -293,7 +293,11 @@ class Custom(Statistic):
             return np.column_stack([as_double(array), as_double(response)])
 
         columns = array.shape[1] + (response is not None)
-        trial = np.asarray(self._function(np.random.default_rng(0).normal(size=(50, columns))), dtype=np.float64)
+        try:
+            trial = np.asarray(self._function(np.random.default_rng(0).normal(size=(50, columns))), dtype=np.float64)
+        except Exception as error:
+            name = type(error).__name__
+            raise DomainError(f"{who}: the function given to Custom fails on made-up records: {name}") from error
         if trial.size != d:
             raise DomainError(f"{who}: the function given to Custom must return {d} number(s), got shape {trial.shape}")
 
