@@ -113,8 +113,7 @@ class ModelBaseline(Fitted):
 
     def __init__(self, model: PrivateEstimator) -> None:
         if not isinstance(model, PrivateEstimator):
-            got = check.shown(model)
-            raise DomainError(f"{self._who}: model must be an estimator such as PrivateHuberRegressor, got {got}")
+            raise DomainError(f"{self._who}: model must be an estimator (PrivateMean), got {check.shown(model)}")
         self.model = model
 
     def __repr__(self) -> str:

@@ -272,7 +272,8 @@ def _host_array(who: str, name: str, values: Any) -> NDArray[Any] | str:
     if isinstance(values, Sequence) and not hasattr(values, "__array__") and not isinstance(values, memoryview):
         listed = quietly(lambda: _listed(values))
         if listed is None:
-            raise wrong(who, name, "something else (text, None) or rows of different lengths", "pass equally many numbers a row")
+            what = "something else (text, None) or rows of different lengths"
+            raise wrong(who, name, what, "pass equally many numbers a row")
         return listed
     array = quietly(lambda: np.asanyarray(values)) if _is_array(values) else None
     if array is None:
@@ -336,13 +337,14 @@ def _listed(values: Sequence[Any]) -> NDArray[np.float64] | None:
     if array.dtype != object:
         return None
     out = np.empty(array.size, dtype=np.float64)
-    for i, value in enumerate(array.reshape(-1)):
-        if not isinstance(value, (Real, Decimal, np.bool_)):
-            return None
+    numbers: list[Any] = array.reshape(-1).tolist()
+    if not all(isinstance(value, (Real, Decimal, np.bool_)) for value in numbers):
+        return None
+    for i, value in enumerate(numbers):
         try:
             out[i] = float(value)
         except OverflowError:
-            out[i] = math.copysign(sys.float_info.max, 1 if value > 0 else -1)  # type: ignore[call-overload]
+            out[i] = math.copysign(sys.float_info.max, 1 if value > 0 else -1)
     return out.reshape(array.shape)
 
 
