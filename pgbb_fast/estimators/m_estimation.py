@@ -74,7 +74,7 @@ class PrivateMEstimator(PrivateEstimator):
     ) -> None:
         super().__init__(**settings)
         if not callable(loss):
-            raise DomainError(f"{self._who}: loss must be a function (theta, x, y) -> scalar, got {check.shown(loss)}")
+            raise DomainError(f"{self._who}: loss must be callable, (theta, x, y) -> scalar, got {check.shown(loss)}")
         self.loss = loss
         self.clip = check.positive(self._who, "clip", clip)
         self.y_bounds = None if y_bounds is None else interval(self._who, "y_bounds", y_bounds)

@@ -265,6 +265,18 @@ def test_the_map_is_as_accurate_as_stated():
     assert unit_map(1990.0, 2020.0) is None
 
 
+@pytest.mark.parametrize(("y_bounds", "said"), [((-7.7, 8.1), False), ((-1e6, 1e6), True)])
+def test_bounds_far_wider_than_the_response_are_said_where_they_end_an_interval(y_bounds, said):
+    """The scale is at least a thousandth of half the range: far above what y has, its interval has no width."""
+    X, y = numbers(np.float32)
+    settings = {**UNEVEN, "y_bounds": y_bounds, "epsilon": 8.0, "steps": 300}
+    posterior = PrivateHuberRegressor(**settings).fit(X, y).posterior_
+    assert any("An interval ends where" in line for line in posterior.summary().advice) == said
+    low, high = posterior.interval()[-1]
+    assert (low == high == 1_000.0) == said
+    assert np.isfinite(posterior.interval()).all()
+
+
 def test_a_fit_allocates_less_than_three_tenths_of_the_records():
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, (2_000_000, 5)).astype(np.float32)
