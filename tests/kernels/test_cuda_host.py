@@ -265,7 +265,7 @@ def test_arrays_on_a_gpu_need_one_and_a_design_that_is_affine(monkeypatch):
         PrivateMean(x_bounds=[(0, 1)], epsilon=1.0, delta=1e-5).fit(y)
     with pytest.raises(DataError, match="baselines: X is on a GPU; this method takes host arrays"):
         DPSGLD(PrivateMean(x_bounds=[(0, 1)] * 2, epsilon=1.0, delta=1e-5)).fit(x)
-    with pytest.raises(DataError, match="must have 2 dimension"):
+    with pytest.raises(DataError, match=r"X must have shape \(n, p\)"):
         PrivateQuantileRegressor(**settings).fit(y, y)
 
 
