@@ -261,7 +261,7 @@ def own_slope(slope: Callable[[float, float], float], bound: float) -> Loss:
     zero, as one whose slope is not finite does: whether a fit succeeds must not depend on a record."""
     size = check.positive("own_slope", "bound", bound)
     if not callable(slope):
-        raise DomainError(f"own_slope: slope must be callable, got {slope!r}")
+        raise DomainError(f"own_slope: slope must be callable, got {check.shown(slope)}")
 
     return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, slope=ScaledSlope(slope, size))
 

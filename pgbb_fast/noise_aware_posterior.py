@@ -25,6 +25,7 @@ PRIVATE = 0.5  # share of the variance above which privacy is said to dominate
 FEW = 12.0  # degrees of freedom below which more budget for the scores is advised
 UNCERTAIN = 4.0  # certainty of H below which its conditioning is said to limit the intervals
 DRIFT = 3.0
+AT_AN_END = 0.05  # share of a coordinate's draws at an end of its bounds, above which that is said
 ARRAYS = ("centre", "gradient", "omega")
 NORMAL_ARRAYS = ("basis", "mean", "sd")     # of a Hessian, of the scores
 SYMMETRIC = ("omega", "hessian.mean", "hessian.sd", "scores.mean", "scores.sd")
@@ -131,6 +132,14 @@ class NoiseAwarePosterior(Posterior):
             )
         if max(np.nan_to_num(row["drift"]) for row in worst) > DRIFT:
             said.append("The estimate still moved at the end of the run: more steps, or tighter coef_bounds, help.")
+        theta = self._unit_draws(PARTS, self.rules, np.random.default_rng(0))
+        ends = (theta <= self._box[:, 0]) | (theta >= self._box[:, 1])
+        if ends.mean(axis=0).max() > AT_AN_END:
+            said.append(
+                "An interval ends where the public bounds of its coefficient (coef_bounds; by default made of the "
+                "records' bounds) end, and the value may lie beyond: tighter bounds of y and the features, or wider "
+                "coef_bounds, help."
+            )
         return tuple(said)
 
     def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:

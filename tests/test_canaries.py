@@ -107,8 +107,9 @@ def test_containers_are_read_or_refused_and_say_the_same_of_any_values(make, dat
 
 def test_numbers_are_those_that_the_containers_hold():
     want = np.array(ROWS[0])
-    exact = {"list", "frame", "table", "record batch", "table in chunks", "Arrow stream", "structured array", "memoryview",
-             "object with __array__", "tensor that requires grad", "frame of sparse", "list of decimals"}  # fmt: skip
+    exact = {"list", "frame", "table", "record batch", "table in chunks", "Arrow stream", "structured array",
+             "memoryview", "object with __array__", "tensor that requires grad", "frame of sparse",
+             "list of decimals"}  # fmt: skip
     seen = set()
     for name, _, values in containers.rows(ROWS[0]):
         if name in exact:
@@ -172,7 +173,7 @@ def test_every_entry_refuses_without_a_word_of_the_values(entry):
         if entry not in NO_RESPONSE:
             for name, _, values in containers.responses(x[:, 0].tolist()):
                 if name in REFUSED_Y:
-                    _, error = heard(lambda values=values: ENTRIES[entry]().fit(x, values))
+                    _, error = heard(lambda values=values, x=x: ENTRIES[entry]().fit(x, values))
                     assert error is not None, name
                     assert error.startswith("DataError: "), (name, error)
 
@@ -268,7 +269,9 @@ def test_a_warning_filter_and_numpy_s_own_settings_change_nothing():
     longer = np.array([[1e300, 1.0]] * 30, dtype=np.longdouble) * 1e100
     with warnings.catch_warnings(), np.errstate(all="raise"):
         warnings.simplefilter("error")
-        for x in (np.array([[1e300, 1.0]] * 30), longer, [[10**310, 1]] * 30, np.array([[1e300, 1.0]] * 60)[::2], torch.full((30, 2), 1e300, dtype=torch.float64)):  # fmt: skip
+        beyond = torch.full((30, 2), 1e300, dtype=torch.float64)
+        strided = np.array([[1e300, 1.0]] * 60)[::2]
+        for x in (beyond.numpy(), longer, [[10**310, 1]] * 30, strided, beyond):
             array, _ = records.features("fit", x, 2)
             stored = records.as_stored(array)
             assert stored.shape == (30, 2)

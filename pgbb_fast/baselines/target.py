@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pgbb_fast import validation as check
 from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
 from pgbb_fast.baselines.report import GaussianReport
 from pgbb_fast.errors import DomainError
@@ -112,7 +113,7 @@ class ModelBaseline(Fitted):
 
     def __init__(self, model: PrivateEstimator) -> None:
         if not isinstance(model, PrivateEstimator):
-            raise DomainError(f"{self._who}: model must be an estimator such as PrivateHuberRegressor, got {model!r}")
+            raise DomainError(f"{self._who}: model must be an estimator (PrivateMean), got {check.shown(model)}")
         self.model = model
 
     def __repr__(self) -> str:

@@ -318,9 +318,8 @@ class Custom(Statistic):
         try:
             trial = np.asarray(self._function(np.random.default_rng(0).normal(size=(50, columns))), dtype=np.float64)
         except FAILURES as error:
-            raise DomainError(
-                f"{who}: the function given to Custom fails on made-up records: {type(error).__name__}: {error}"
-            ) from error
+            name = type(error).__name__
+            raise DomainError(f"{who}: the function given to Custom fails on made-up records: {name}") from error
         if trial.size != d:
             raise DomainError(f"{who}: the function given to Custom must return {d} number(s), got shape {trial.shape}")
 

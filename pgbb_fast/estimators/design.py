@@ -17,7 +17,6 @@ from pgbb_fast.estimators.records import as_stored
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.points import Domain
 from pgbb_fast.posterior import AffineMap
-from pgbb_fast.validation import shown
 
 CHUNK = 1 << 20
 Bounds = Sequence[tuple[float, float]] | Mapping[str, tuple[float, float]]
@@ -67,11 +66,11 @@ def pairs(who: str, name: str, bounds: Any, names: Sequence[str] | None = None) 
         if missing or unknown:
             raise DomainError(f"{who}: {name} lacks {missing} and has unknown {unknown}")
         bounds = [bounds[n] for n in names]
-    if isinstance(bounds, (str, bytes)) or not isinstance(bounds, (Sequence, np.ndarray)) or np.ndim(bounds) == 0:
-        raise DomainError(f"{who}: {name} must be a sequence or mapping of (low, high) pairs, got {shown(bounds)}")
-    if len(bounds) == 0:
-        raise DomainError(f"{who}: {name} must be a sequence or mapping of (low, high) pairs, got none")
-    return np.array([interval(who, f"{name}[{j}]", pair) for j, pair in enumerate(bounds)])
+    found = check.items(bounds)
+    if not found:
+        got = "none" if found is not None else check.shown(bounds)
+        raise DomainError(f"{who}: {name} must be a sequence or mapping of (low, high) pairs, got {got}")
+    return np.array([interval(who, f"{name}[{j}]", pair) for j, pair in enumerate(found)])
 
 
 def given_bounds(who: str, name: str, bounds: Any) -> Bounds:

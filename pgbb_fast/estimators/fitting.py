@@ -21,6 +21,7 @@ from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys, Problem, release_moment
 from pgbb_fast.statistics import ReleaseStatistics
+from pgbb_fast.validation import shown
 
 Array = NDArray[np.float64]
 OnStep = Callable[[int], None]
@@ -41,7 +42,7 @@ def _noise_aware(
     problem: Problem, box: Array, keys: Keys, training: Any, on_step: OnStep | None, common: dict[str, Any]
 ) -> Posterior:
     if training is not None and not isinstance(training, Exploration):
-        raise DomainError(f"fit: training of the noise-aware posterior is an Exploration, got {training!r}")
+        raise DomainError(f"fit: training of the noise-aware posterior is an Exploration, got {shown(training)}")
     return _explored(problem, box, keys, training, on_step, common)[0]
 
 
@@ -78,7 +79,7 @@ def _generator(
     from pgbb_fast.training import Optimiser, train
 
     if training is not None and not isinstance(training, Exploration | Optimiser):
-        raise DomainError(f"fit: training of the generator is an Exploration or an Optimiser, got {training!r}")
+        raise DomainError(f"fit: training of the generator is an Exploration or an Optimiser, got {shown(training)}")
     if isinstance(training, Optimiser):
         generator = Generator(problem.n_blocks, box, rules=_known(problem), seed=keys.network, **TRAINED)
         if problem.device == "cuda":

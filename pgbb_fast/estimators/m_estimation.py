@@ -76,8 +76,7 @@ class PrivateMEstimator(PrivateEstimator):
     ) -> None:
         super().__init__(**settings)
         if not callable(loss):
-            got = check.shown(loss)
-            raise DomainError(f"{self._who}: loss must be callable, (theta, x, y) -> scalar tensor, got {got}")
+            raise DomainError(f"{self._who}: loss must be callable, (theta, x, y) -> scalar, got {check.shown(loss)}")
         self.loss = loss
         self.clip = check.positive(self._who, "clip", clip)
         require_clip(self._who, self.clip)
@@ -149,7 +148,8 @@ class PrivateMEstimator(PrivateEstimator):
                 if not moved:  # as many as there will ever be at once, for the memory
                     gradients.tried(theta, np.resize(x, (rows, x.shape[1])), np.resize(y, rows))
             except Exception as error:
-                raise DomainError(f"{who}: loss fails on made-up records: {type(error).__name__}: {error}") from error
+                said = str(error).partition("\n")[0]
+                raise DomainError(f"{who}: loss fails on made-up records: {type(error).__name__}: {said}") from error
             strange = ~np.isfinite(found).all(axis=1)
             if strange.any():
                 i = int(np.argmax(strange))

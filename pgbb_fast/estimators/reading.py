@@ -47,8 +47,9 @@ def quietly(read: Callable[[], T]) -> T | None:
 
 
 def wrong(who: str, name: str, found: str, advice: str = "encode, convert or drop it") -> DataError:
-    """The refusal of what isn't numbers; ``found`` is one of our words."""
-    return DataError(f"{who}: {name} must hold real numbers, but has {found}; {advice}")
+    """The refusal of what isn't numbers; ``found`` is one of our words, a verb first unless that is "holds"."""
+    verb = "" if found.startswith("is ") else "holds "
+    return DataError(f"{who}: {name} must hold real numbers, but {verb}{found}; {advice}")
 
 
 def _root(values: Any) -> str:
@@ -243,14 +244,14 @@ def _tensor(who: str, name: str, tensor: Any) -> Any:
 
     found = quietly(read)
     if found is None:
-        raise wrong(who, name, "a tensor of another kind", "pass a dense tensor of real numbers")
+        raise wrong(who, name, "is a tensor of another kind", "pass a dense tensor of real numbers")
     return found
 
 
 def _host_array(who: str, name: str, values: Any) -> NDArray[Any] | str:
     if _root(values) in LAZY:
         advice = "its rows have no fixed order: fetch X and y in one query, as a frame or an Arrow table"
-        raise wrong(who, name, "a lazy query", advice)
+        raise wrong(who, name, "is a query that isn't run yet", advice)
     column = quietly(lambda: _column_of(values))
     if column is not None:
         kind = quietly(lambda: _column_type(column)) or "objects"
@@ -263,19 +264,20 @@ def _host_array(who: str, name: str, values: Any) -> NDArray[Any] | str:
     if isinstance(values, np.ndarray):
         return _checked(who, name, values)
     if values is None or isinstance(values, (str, bytes, bytearray, Mapping, AbstractSet, Iterator, Real)):
-        words = ((str, "text"), (bytes, "bytes"), (bytearray, "bytes"), (Mapping, "a dict"), (AbstractSet, "a set"))
-        found_word = next((word for kind_, word in words if isinstance(values, kind_)), "no array")
+        words = ((str, "is text"), ((bytes, bytearray), "is bytes"), (Mapping, "is a dict"), (AbstractSet, "is a set"))
+        found_word = next((word for kind_, word in words if isinstance(values, kind_)), "is no array")
         raise wrong(who, name, found_word, f"pass {FRAMES}")
     if _is(values, "scipy.sparse", "spmatrix", "sparray"):
-        raise wrong(who, name, "a sparse matrix", "pass its toarray()")
+        raise wrong(who, name, "is a sparse matrix", "pass its toarray()")
     if isinstance(values, Sequence) and not hasattr(values, "__array__") and not isinstance(values, memoryview):
         listed = quietly(lambda: _listed(values))
         if listed is None:
-            raise wrong(who, name, "something else, or rows of different lengths", "pass rows of equally many numbers")
+            what = "something else (text, None) or rows of different lengths"
+            raise wrong(who, name, what, "pass equally many numbers a row")
         return listed
     array = quietly(lambda: np.asanyarray(values)) if _is_array(values) else None
     if array is None:
-        raise wrong(who, name, "another kind of object", f"pass {FRAMES}")
+        raise wrong(who, name, "is another kind of object", f"pass {FRAMES}")
     return _checked(who, name, array)
 
 
@@ -335,13 +337,14 @@ def _listed(values: Sequence[Any]) -> NDArray[np.float64] | None:
     if array.dtype != object:
         return None
     out = np.empty(array.size, dtype=np.float64)
-    for i, value in enumerate(array.reshape(-1)):
-        if not isinstance(value, (Real, Decimal, np.bool_)):
-            return None
+    numbers: list[Any] = array.reshape(-1).tolist()
+    if not all(isinstance(value, (Real, Decimal, np.bool_)) for value in numbers):
+        return None
+    for i, value in enumerate(numbers):
         try:
             out[i] = float(value)
         except OverflowError:
-            out[i] = math.copysign(sys.float_info.max, 1 if value > 0 else -1)  # type: ignore[call-overload]
+            out[i] = math.copysign(sys.float_info.max, 1 if value > 0 else -1)
     return out.reshape(array.shape)
 
 

@@ -36,7 +36,7 @@ def _safely(who: str, name: str, read: Callable[[], T]) -> T:
         raise
     except Exception:
         pass
-    raise reading.wrong(who, name, "another kind of object", f"pass {reading.FRAMES}")
+    raise reading.wrong(who, name, "is another kind of object", f"pass {reading.FRAMES}")
 
 
 def _require_finite(who: str, name: str, array: NDArray[Any]) -> None:

@@ -50,9 +50,8 @@ MOST_DEGREE = 6
 
 def different(who: str, name: str, rules: float | Sequence[float]) -> tuple[float, ...]:
     """One rule or several different ones as a tuple."""
-    several = isinstance(rules, (Sequence, np.ndarray)) and not isinstance(rules, (str, bytes)) and np.ndim(rules) == 1
-    given = tuple(rules) if several else (rules,)  # type: ignore[arg-type]
-    chosen = tuple(check.real(who, name, rule) for rule in given)
+    several = check.items(rules)
+    chosen = tuple(check.real(who, name, rule) for rule in ((rules,) if several is None else several))
     if not chosen or len(set(chosen)) != len(chosen):
         raise DomainError(f"{who}: {name} must be one or more different numbers, got {check.shown(rules)}")
     return chosen
@@ -60,9 +59,8 @@ def different(who: str, name: str, rules: float | Sequence[float]) -> tuple[floa
 
 def two_classes(who: str, classes: Any) -> tuple[float, float]:
     """Two different numbers (zero, one) that y is a class by, in either order."""
-    several = isinstance(classes, (Sequence, np.ndarray)) and not isinstance(classes, (str, bytes))
-    ends = tuple(classes) if several and np.ndim(classes) == 1 else ()
-    if len(ends) != 2:
+    ends = check.items(classes)
+    if ends is None or len(ends) != 2:
         raise DomainError(f"{who}: classes must be two numbers (zero, one), got {check.shown(classes)}")
     zero, one = (check.real(who, f"classes[{i}]", end) for i, end in enumerate(ends))
     interval(who, "classes", (min(zero, one), max(zero, one)))
@@ -330,8 +328,8 @@ class PrivateExpectileRegressor(PrivateRegressor):
         self.level = tuple(
             check.between(self._who, "level", one, 0.0, 1.0) for one in different(self._who, "level", level)
         )
-        if residual_bound is not None and residual_bound != math.inf:
-            check.positive(self._who, "residual_bound", residual_bound)
+        if residual_bound is not None and not (isinstance(residual_bound, float) and residual_bound == math.inf):
+            residual_bound = check.positive(self._who, "residual_bound", residual_bound)
         self.residual_bound = residual_bound
 
     @property

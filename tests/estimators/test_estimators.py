@@ -148,10 +148,11 @@ def test_values_that_are_no_records_are_refused_without_saying_which(cls, bad, w
 
 @pytest.mark.parametrize(
     ("names", "word"),
-    [(["a", "a"], "duplicate"), (["a"], "1 feature names for 2"), (["a", "b", "c"], "3 feature names")],
-)
+    [(["a", "a"], "duplicate"), (["a"], "1 feature names for 2"), (["a", "b", "c"], "3 feature names"),
+     ("ab", "list of strings"), ([1, 2], "list of strings"), ({"a", "b"}, "list of strings")],
+)  # fmt: skip
 def test_feature_names(names, word):
-    with pytest.raises(DataError, match=word):
+    with pytest.raises((DataError, DomainError), match=word):
         regressor(PrivateHuberRegressor, feature_names=names).fit(*data())
 
 

@@ -44,7 +44,8 @@ def types(X, y):
     """The numbers of whole-number arrays X and y in every type: (name, X, y)."""
     for kind in KERNEL_TYPES + COPIED_TYPES:
         if kind == BFLOAT16:
-            yield "bfloat16", *((a.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(kind) for a in (X, y))
+            bits = (a.astype(np.float32).view(np.uint32) >> 16 for a in (X, y))
+            yield "bfloat16", *(a.astype(np.uint16).view(kind) for a in bits)
         else:
             yield str(kind), X.astype(kind), y.astype(kind)
 
@@ -139,12 +140,13 @@ def test_numbers_with_fractions_too_and_what_decides_is_public(bounds):
     settings = {"x_bounds": [(-4.1 + shift, 5.3 + shift), (0.1, 7.9)], "y_bounds": (-7.7, 8.1)}
     design = Design(("a", "b"), np.array(settings["x_bounds"]), settings["y_bounds"], True, (1, 1))
     assert (design.maps[0] is None) == (bounds == "far")
-    X = X + [shift, 0.0]
+    X = X + np.array([shift, 0.0])
     data = [(X, y), (X.tolist(), y.tolist()), (X.astype(np.float32), y.astype(np.float16)),
-            (X.astype(np.longdouble), y.astype(np.float64)), (np.asfortranarray(X)[:, ::1], y.astype(">f8"))]  # fmt: skip
+            (X.astype(np.longdouble), y.astype(np.float64)), (np.asfortranarray(X), y.astype(">f8"))]  # fmt: skip
     found = []
     for x, response in data:
-        x, response, table = design.unit_records(records.features("fit", x, 2)[0], records.target("fit", response, 1_500))
+        x, response = records.features("fit", x, 2)[0], records.target("fit", response, 1_500)
+        x, response, table = design.unit_records(x, response)
         as_read = (np.float32(as_double(part)).astype(np.float64) for part in (x, response))
         found.append([*as_read, table])
     for other in found[1:]:
@@ -261,6 +263,18 @@ def test_the_map_is_as_accurate_as_stated():
         got = np.float32(a * x.astype(np.float32).astype(np.float64) + b)      # the kernel's fused step
         assert np.abs(got - exact).max() <= (3 * FARTHEST + 1) * 2.0**-24 < 2.0**-16
     assert unit_map(1990.0, 2020.0) is None
+
+
+@pytest.mark.parametrize(("y_bounds", "said"), [((-7.7, 8.1), False), ((-1e6, 1e6), True)])
+def test_bounds_far_wider_than_the_response_are_said_where_they_end_an_interval(y_bounds, said):
+    """The scale is at least a thousandth of half the range: far above what y has, its interval has no width."""
+    X, y = numbers(np.float32)
+    settings = {**UNEVEN, "y_bounds": y_bounds, "epsilon": 8.0, "steps": 300}
+    posterior = PrivateHuberRegressor(**settings).fit(X, y).posterior_
+    assert any("An interval ends where" in line for line in posterior.summary().advice) == said
+    low, high = posterior.interval()[-1]
+    assert (low == high == 1_000.0) == said
+    assert np.isfinite(posterior.interval()).all()
 
 
 def test_a_fit_allocates_less_than_three_tenths_of_the_records():

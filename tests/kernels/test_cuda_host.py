@@ -261,11 +261,11 @@ def test_arrays_on_a_gpu_need_one_and_a_design_that_is_affine(monkeypatch):
         PrivateQuantileRegressor(**settings, degrees={"x1": 2}).fit(x, y)
     with pytest.raises(DeviceError, match="PrivateMean: X is on a GPU, but kernels would run on the CPU: no GPU here"):
         PrivateMean(x_bounds=[(0, 1)] * 2, epsilon=1.0, delta=1e-5).fit(x)
-    with pytest.raises(DataError, match="X must have 2 dimension"):
+    with pytest.raises(DataError, match=r"X must have shape \(n, p\), got 1"):
         PrivateMean(x_bounds=[(0, 1)], epsilon=1.0, delta=1e-5).fit(y)
     with pytest.raises(DataError, match="baselines: X is on a GPU; this method takes host arrays"):
         DPSGLD(PrivateMean(x_bounds=[(0, 1)] * 2, epsilon=1.0, delta=1e-5)).fit(x)
-    with pytest.raises(DataError, match="must have 2 dimension"):
+    with pytest.raises(DataError, match=r"X must have shape \(n, p\)"):
         PrivateQuantileRegressor(**settings).fit(y, y)
 
 
