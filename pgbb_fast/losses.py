@@ -115,6 +115,10 @@ class Loss:
             return self.constants[rule][1] / 8.0
         return 0.4 if not self.is_quantile else float(np.exp(-0.5 * ndtri(tau) ** 2) / math.sqrt(2.0 * math.pi))
 
+    def bandwidth(self, rule: int) -> float:
+        """h of a smoothed quantile (unit of y); 0 for other losses."""
+        return self.constants[rule][1] if self.is_quantile else 0.0
+
     def range_of_quadratic(self, rule: int, f: float) -> float:
         """A scale of x'theta over which the loss's mean gradient bends: the residual scale that f reveals; of the
         logistic loss, whose f has no part in it, that at which f is largest (in logits)."""

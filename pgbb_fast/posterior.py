@@ -38,7 +38,8 @@ class AffineMap:
 @dataclass(frozen=True)
 class Row:
     """One line of a summary; ``rule`` is the quantile level, or None.  ``sampling_sd`` and ``privacy_sd`` split the
-    standard deviation, where the posterior knows the split."""
+    standard deviation, where the posterior knows the split; ``is_prior``: the interval is mostly the prior's, as wide as
+    the public bounds, because the releases say little."""
 
     rule: float | None
     name: str
@@ -48,6 +49,7 @@ class Row:
     high: float
     sampling_sd: float | None = None
     privacy_sd: float | None = None
+    is_prior: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Summary:
         for row in self.rows:
             line = (f"{row.rule:>6g} " if by_rule else "") + f"{row.name:<{width}} {row.mean:>11.5g} {row.sd:>10.4g} "
             line += f"{row.sampling_sd:>10.4g} {row.privacy_sd:>10.4g} " if split else ""
-            lines.append(f"{line}[{row.low:>11.5g},{row.high:>11.5g}]")
+            lines.append(f"{line}[{row.low:>11.5g},{row.high:>11.5g}]" + " prior" * row.is_prior)
         return lines
 
     def __str__(self) -> str:
@@ -129,6 +131,10 @@ class Posterior(ABC):
 
     def _parts(self) -> tuple[Array, Array] | None:
         """Sampling and privacy variances in natural units, each (L or 1, d), where known."""
+        return None
+
+    def _priors(self) -> NDArray[np.bool_] | None:
+        """Which intervals are mostly the prior's, (L or 1, d), where known."""
         return None
 
     def advice(self) -> tuple[str, ...]:
@@ -195,12 +201,13 @@ class Posterior(ABC):
         rules: Sequence[float | None] = self._chosen(chosen) or (None,)
         mean, sd = draws.mean(axis=0), draws.std(axis=0, ddof=1)
         low, high = np.quantile(draws, [tail, 1.0 - tail], axis=0)
-        parts = self._parts() if chosen is None else None
+        parts, priors = (self._parts(), self._priors()) if chosen is None else (None, None)
         rows = []
         for j, rule in enumerate(rules):
             for i, name in enumerate(self.names):
                 split = (None, None) if parts is None else tuple(float(np.sqrt(part[j, i])) for part in parts)
-                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split))
+                prior = priors is not None and bool(priors[j, i])
+                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split, prior))
         return Summary(level, tuple(rows), self.advice(), self.rule_name)
 
     def _by_rule(self, rules: Sequence[float] | None, **options: Any) -> Array:
