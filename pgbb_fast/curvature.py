@@ -35,11 +35,10 @@ FLATNESS = 0.6  # of the prior of an eigenvalue: 1 is flat, 0 scale-free
 FAR = 15.0
 LEAST = 1e-9    # of the largest eigenvalue: eigenvalues are not below it
 TINY = 1e-12    # of the largest measurement: errors are not below it
-POINTS = 400    # of the grid of log f
-LOWEST = 1e-6   # its lowest over its highest point
+POINTS = 600    # of the grid of log f
 FINER = 8       # times that it is made finer at most
-NEGLIGIBLE = 30.0   # below the largest log density
-FARTHEST = 6.0  # the highest is so many errors above the measurements, and so many times their sum
+NEGLIGIBLE = 12.0   # below the largest log density
+FARTHEST = 6.0  # the highest point is so many errors above the measurements, and so many times their sum
 
 
 @dataclass(frozen=True)
@@ -247,14 +246,16 @@ class Level:
                 found += log_ndtr(mean[:, spread] / sd[:, spread]).sum(axis=1)
             return np.asarray(found)
 
-        top = min(limit, FARTHEST * float((np.maximum(measured, 0.0) + FARTHEST * error).max()))
-        ends = math.log(top * LOWEST), math.log(top)
+        largest = float(np.maximum(measured, 0.0).max())
+        by_error = FARTHEST * (largest + FARTHEST * float(error.max()))
+        top = min(limit, by_error, max(FARTHEST * largest, typical / LEAST))
+        ends = math.log(LEAST * min(top, typical)), math.log(top)
         for _ in range(FINER):
             log_f = np.linspace(*ends, POINTS)
             density = log_density(log_f)
             seen = np.flatnonzero(density >= density.max() - NEGLIGIBLE)
             ends = float(log_f[max(seen[0] - 1, 0)]), float(log_f[min(seen[-1] + 1, POINTS - 1)])
-            if len(seen) > POINTS // 4:
+            if 2 * len(seen) > POINTS:
                 break
         density = np.exp(density - density.max())
         below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2.0)])

@@ -236,7 +236,8 @@ def test_scores_are_drawn_with_their_second_moment():
 
 def _local(hessian: np.ndarray, omega: float = 0.0, spread: float = 0.0, count: float = 100.0) -> LocalPosterior:
     d = len(hessian)
-    known = Hessian(np.linalg.cholesky(hessian), np.eye(d), np.full((d, d), spread))
+    error, none = np.full((d, d), spread), np.full((d, d), np.inf)
+    known = Hessian(np.linalg.cholesky(hessian), np.eye(d), error, none, np.ones(d))
     return LocalPosterior(np.zeros(d), np.zeros(d), known, (omega + 1e-18) * np.eye(d), count, 1.0)
 
 
