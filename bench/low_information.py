@@ -189,7 +189,8 @@ def row(cell: Cell, replicates: int) -> str:
         error = covered.mean(axis=1).std() / math.sqrt(replicates)
         parts.append(f"{covered.mean():.3f} ± {error:.3f}" + (f" ({worst.min():.2f})" if len(worst) > 1 else ""))
     widths = f"{np.median(share[:, 0]):.2f} | {np.median(share[:, 1:]):.2f}"
-    return f"| {cell.name} | {replicates} | {parts[0]} | {parts[1]} | {widths} | {np.median([f[3] for f in found]):.2f} |"
+    seconds = np.median([f[3] for f in found])
+    return f"| {cell.name} | {replicates} | {parts[0]} | {parts[1]} | {widths} | {seconds:.2f} |"
 
 
 def processor() -> str:

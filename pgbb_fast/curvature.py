@@ -5,13 +5,14 @@ shape.  That shape is released once for all of them where the budget has a share
 (:func:`pgbb_fast.releases.release_design`), and the other rules' slopes say more about it.  In the basis B where the
 shape is the identity, H = B W B', the prior of an entry of W is normal around f I with relative standard deviation
 ``PRIOR`` (more where the shape is uncertain itself).  It is combined entry by entry with the rule's own estimate:
-directions that the releases leave uncertain are drawn to the shape, others keep their own.
+directions that the releases leave uncertain are drawn to the shape, others keep their own.  f itself has a posterior
+with mass near nothing (:class:`Level`), so that where the curvature can't be seen intervals revert to theta's prior.
 
 On real data (bench/results/real_data.md) entries of W differ from those of the identity by .03 to .2.
 
 H is positive definite.  An eigenvalue of the shape is measured with a normal error; under a prior proportional to
-x^(``FLATNESS`` - 1) on the positive numbers its posterior mean and standard deviation are used, and draws are matrix
-exponentials, so that an eigenvalue near nothing widens the intervals as it should.
+x^(``FLATNESS`` - 1) on the positive numbers its posterior mean and standard deviation are used.  Draws of H take f and
+then each diagonal entry of W from their posteriors, and what is off the diagonal from matrix exponentials.
 """
 
 from __future__ import annotations
@@ -239,7 +240,8 @@ class Level:
             f = np.exp(log_f)[:, None]
             shape = (f * relative) ** 2
             total = error**2 + shape
-            found = FLATNESS * log_f - np.log1p((f[:, 0] / typical) ** 2) + (-0.5 * (measured - f) ** 2 / total - 0.5 * np.log(total)).sum(axis=1)
+            found = FLATNESS * log_f - np.log1p((f[:, 0] / typical) ** 2)
+            found -= 0.5 * ((measured - f) ** 2 / total + np.log(total)).sum(axis=1)
             if spread.any():
                 mean = (measured * shape + f * error**2) / total
                 sd = np.sqrt(error**2 * shape / total)

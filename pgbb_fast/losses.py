@@ -136,7 +136,7 @@ class Loss:
         return {"logistic": 0.25 + self.ridge, "huber_fixed": 1.0}.get(self.kernel, math.inf)
 
     def curvature_scale(self, rule: int) -> float:
-        """Scale of the prior of f: that of residuals a tenth of half the range of y; the loss's own where it has one."""
+        """Scale of the prior of f: that of residuals a tenth of half the range of y, at most the loss's own limit."""
         limit = self.curvature_limit(rule)
         return min(limit, self.density(rule) / TYPICAL)
 

@@ -93,10 +93,11 @@ class LocalPosterior:
         next to nothing keeps the prior; elsewhere the prior is forgotten.  (Joint draws of prior and noise, moved by
         the gain: the conditional law of a normal vector.)
 
-        A smoothed loss's target is the quantile of y + h e, e the kernel's variable.  With a density that is smooth over
-        h the two quantiles differ by about h (f h) z / 2 phi(z), z = Phi^-1(tau); where a heap of the responses covers
-        the level, by h times a normal number, if the level may be anywhere in the heap's jump.  Both are allowed for by
-        a normal deviation of h min(1, f h / ``HEAPED``) in each coordinate, next to nothing for data without heaps.
+        A smoothed loss's target is the quantile of y + h e, e the kernel's variable.  With a density that is smooth
+        over h the two quantiles differ by about h (f h) z / 2 phi(z), z = Phi^-1(tau); where a heap of the responses
+        covers the level, by h times a normal number, if the level may be anywhere in the heap's jump.  Both are allowed
+        for by a normal deviation of h min(1, f h / ``HEAPED``) in each coordinate, next to nothing for data without
+        heaps.
 
         Parameters
         ----------

@@ -38,8 +38,8 @@ class AffineMap:
 @dataclass(frozen=True)
 class Row:
     """One line of a summary; ``rule`` is the quantile level, or None.  ``sampling_sd`` and ``privacy_sd`` split the
-    standard deviation, where the posterior knows the split; ``is_prior``: the interval is mostly the prior's, as wide as
-    the public bounds, because the releases say little."""
+    standard deviation, where the posterior knows the split; ``is_prior``: the interval is mostly the prior's, as
+    wide as the public bounds, because the releases say little."""
 
     rule: float | None
     name: str
