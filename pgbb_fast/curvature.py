@@ -107,7 +107,8 @@ class Hessian:
     def known(cls, matrix: Array) -> Hessian:
         """H without error."""
         d = len(matrix)
-        return cls(np.linalg.cholesky(matrix), np.eye(d), np.zeros((d, d)), np.full((d, d), np.inf), np.ones(d))
+        root = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+        return cls(root, np.eye(d), np.zeros((d, d)), np.full((d, d), np.inf), np.ones(d))
 
     @cached_property
     def _shaped(self) -> NDArray[np.bool_]:

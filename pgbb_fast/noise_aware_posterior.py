@@ -125,10 +125,15 @@ class NoiseAwarePosterior(Posterior):
         return np.asarray(left_theta + share[None, :, None] * (right_theta - left_theta))
 
     def _parts(self) -> tuple[Array, Array]:
-        location, deviation = (
-            part @ self._to_natural.matrix.T for part in self._draw_parts(PARTS, np.random.default_rng(0))
+        location, deviation = self._draw_parts(PARTS, np.random.default_rng(0))
+        # within the box, as draws are: beyond it there are no variances to speak of where the curvature is hardly seen
+        theta = np.clip(location + deviation, self._box[:, 0], self._box[:, 1])
+        location = np.clip(location, self._box[:, 0], self._box[:, 1])
+        total, privacy, sampling = (
+            (part @ self._to_natural.matrix.T).var(axis=0) for part in (theta, location, theta - location)
         )
-        return np.asarray(deviation.var(axis=0)), np.asarray(location.var(axis=0))
+        share = sampling / np.maximum(sampling + privacy, np.finfo(np.float64).tiny)
+        return np.asarray(share * total), np.asarray((1.0 - share) * total)
 
     def diagnostics(self) -> list[dict[str, float]]:
         """For each rule: condition and certainty of H, drift of theta_0, degrees of freedom of the scores, and the
