@@ -27,7 +27,13 @@ import simulation  # calibrates once for each set of public numbers
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from pgbb_fast import PrivateHuberRegressor, PrivateLogisticRegressor, PrivateQuantileRegressor
+from pgbb_fast import (
+    PrivateExpectileRegressor,
+    PrivateHuberRegressor,
+    PrivateLogisticRegressor,
+    PrivateQuantileRegressor,
+)
+from pgbb_fast.losses import normal_expectile
 
 Array = NDArray[np.float64]
 assert simulation.CELLS
@@ -36,7 +42,6 @@ DELTA = 1e-5
 SEED = 13
 Y_BOUND = 5.0
 ERROR = 0.5  # standard deviation of normal errors; y is in [-5, 5]
-HEAP = 40.0
 
 
 @dataclass(frozen=True)
@@ -80,14 +85,19 @@ def classes(X: Array, rng: np.random.Generator) -> Array:
     return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]))).astype(np.float64)
 
 
+def skewed(X: Array, rng: np.random.Generator) -> Array:
+    """x'b + e with e exponential, less .7: the smoothing moves its outer quantiles by less than h^2 / 2."""
+    return np.asarray(X @ slopes(X.shape[1]) + rng.standard_exponential(len(X)) - 0.7)
+
+
 def rare(X: Array, rng: np.random.Generator) -> Array:
     """Some 3% ones: log odds -3.9 + x'b."""
     return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]) - 3.9)).astype(np.float64)
 
 
 def heaped(X: Array, rng: np.random.Generator) -> Array:
-    """Four fifths at ``HEAP``, the rest uniform on [0, 100]."""
-    return np.where(rng.random(len(X)) < 0.8, HEAP, rng.uniform(0.0, 100.0, len(X)))
+    """Four fifths at 0, the rest uniform on [0, 100]."""
+    return np.where(rng.random(len(X)) < 0.8, 0.0, rng.uniform(0.0, 100.0, len(X)))
 
 
 def of_quantiles(model: Any, p: int) -> Array:
@@ -104,7 +114,15 @@ def of_rare(model: Any, p: int) -> Array:
 
 
 def of_heap(model: Any, p: int) -> Array:
-    return np.array([[HEAP, *np.zeros(p)]])
+    return np.array([[0.0, *np.zeros(p)]])
+
+
+def of_expectiles(model: Any, p: int) -> Array:
+    return np.array([[ERROR * normal_expectile(level), *slopes(p)] for level in model.level])
+
+
+def of_skewed(model: Any, p: int) -> Array:
+    return np.array([[-math.log(0.05) - 0.7, *slopes(p)]])
 
 
 Y = {"y_bounds": (-Y_BOUND, Y_BOUND)}
@@ -125,7 +143,19 @@ CELLS = (
         of_quantiles,
     ),
     Cell(
-        "heaped, median, n = 5,000", 5_000, 1, 1.0, PrivateQuantileRegressor, {"y_bounds": (0, 100)}, heaped, of_heap
+        "heaped, median, n = 5,000", 5_000, 1, 1.0, PrivateQuantileRegressor, {"y_bounds": (-100, 100)}, heaped, of_heap
+    ),
+    Cell(
+        "heaped, median, n = 20,000, epsilon 4", 20_000, 1, 4.0, PrivateQuantileRegressor, {"y_bounds": (-100, 100)},
+        heaped, of_heap,
+    ),
+    Cell(
+        "expectile .9, n = 5,000", 5_000, 1, 1.0, PrivateExpectileRegressor, {**Y, "level": 0.9}, linear,
+        of_expectiles,
+    ),
+    Cell(
+        "tau = .95, n = 2,000, exponential errors, y in [-10, 10]", 2_000, 1, 1.0, PrivateQuantileRegressor,
+        {"y_bounds": (-10, 10), "tau": 0.95}, skewed, of_skewed,
     ),
 )
 
@@ -159,7 +189,8 @@ def row(cell: Cell, replicates: int) -> str:
         error = covered.mean(axis=1).std() / math.sqrt(replicates)
         parts.append(f"{covered.mean():.3f} ± {error:.3f}" + (f" ({worst.min():.2f})" if len(worst) > 1 else ""))
     widths = f"{np.median(share[:, 0]):.2f} | {np.median(share[:, 1:]):.2f}"
-    return f"| {cell.name} | {replicates} | {parts[0]} | {parts[1]} | {widths} | {np.median([f[3] for f in found]):.2f} |"
+    seconds = np.median([f[3] for f in found])
+    return f"| {cell.name} | {replicates} | {parts[0]} | {parts[1]} | {widths} | {seconds:.2f} |"
 
 
 def processor() -> str:

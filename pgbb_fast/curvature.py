@@ -5,13 +5,14 @@ shape.  That shape is released once for all of them where the budget has a share
 (:func:`pgbb_fast.releases.release_design`), and the other rules' slopes say more about it.  In the basis B where the
 shape is the identity, H = B W B', the prior of an entry of W is normal around f I with relative standard deviation
 ``PRIOR`` (more where the shape is uncertain itself).  It is combined entry by entry with the rule's own estimate:
-directions that the releases leave uncertain are drawn to the shape, others keep their own.
+directions that the releases leave uncertain are drawn to the shape, others keep their own.  f itself has a posterior
+with mass near nothing (:class:`Level`), so that where the curvature can't be seen intervals revert to theta's prior.
 
 On real data (bench/results/real_data.md) entries of W differ from those of the identity by .03 to .2.
 
 H is positive definite.  An eigenvalue of the shape is measured with a normal error; under a prior proportional to
-x^(``FLATNESS`` - 1) on the positive numbers its posterior mean and standard deviation are used, and draws are matrix
-exponentials, so that an eigenvalue near nothing widens the intervals as it should.
+x^(``FLATNESS`` - 1) on the positive numbers its posterior mean and standard deviation are used.  Draws of H take f and
+then each diagonal entry of W from their posteriors, and what is off the diagonal from matrix exponentials.
 """
 
 from __future__ import annotations
@@ -35,11 +36,10 @@ FLATNESS = 0.6  # of the prior of an eigenvalue: 1 is flat, 0 scale-free
 FAR = 15.0
 LEAST = 1e-9    # of the largest eigenvalue: eigenvalues are not below it
 TINY = 1e-12    # of the largest measurement: errors are not below it
-POINTS = 400    # of the grid of log f
-LOWEST = 1e-6   # its lowest over its highest point
+POINTS = 600    # of the grid of log f
 FINER = 8       # times that it is made finer at most
-NEGLIGIBLE = 30.0   # below the largest log density
-FARTHEST = 6.0  # the highest is so many errors above the measurements, and so many times their sum
+NEGLIGIBLE = 12.0   # below the largest log density
+FARTHEST = 6.0  # the highest point is so many errors above the measurements, and so many times their sum
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class Hessian:
     def known(cls, matrix: Array) -> Hessian:
         """H without error."""
         d = len(matrix)
-        return cls(np.linalg.cholesky(matrix), np.eye(d), np.zeros((d, d)), np.full((d, d), np.inf), np.ones(d))
+        root = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+        return cls(root, np.eye(d), np.zeros((d, d)), np.full((d, d), np.inf), np.ones(d))
 
     @cached_property
     def _shaped(self) -> NDArray[np.bool_]:
@@ -240,21 +241,24 @@ class Level:
             f = np.exp(log_f)[:, None]
             shape = (f * relative) ** 2
             total = error**2 + shape
-            found = FLATNESS * log_f - np.log1p((f[:, 0] / typical) ** 2) + (-0.5 * (measured - f) ** 2 / total - 0.5 * np.log(total)).sum(axis=1)
+            found = FLATNESS * log_f - np.log1p((f[:, 0] / typical) ** 2)
+            found -= 0.5 * ((measured - f) ** 2 / total + np.log(total)).sum(axis=1)
             if spread.any():
                 mean = (measured * shape + f * error**2) / total
                 sd = np.sqrt(error**2 * shape / total)
                 found += log_ndtr(mean[:, spread] / sd[:, spread]).sum(axis=1)
             return np.asarray(found)
 
-        top = min(limit, FARTHEST * float((np.maximum(measured, 0.0) + FARTHEST * error).max()))
-        ends = math.log(top * LOWEST), math.log(top)
+        largest = float(np.maximum(measured, 0.0).max())
+        by_error = FARTHEST * (largest + FARTHEST * float(error.max()))
+        top = min(limit, by_error, max(FARTHEST * largest, typical / LEAST))
+        ends = math.log(LEAST * min(top, typical)), math.log(top)
         for _ in range(FINER):
             log_f = np.linspace(*ends, POINTS)
             density = log_density(log_f)
             seen = np.flatnonzero(density >= density.max() - NEGLIGIBLE)
             ends = float(log_f[max(seen[0] - 1, 0)]), float(log_f[min(seen[-1] + 1, POINTS - 1)])
-            if len(seen) > POINTS // 4:
+            if 2 * len(seen) > POINTS:
                 break
         density = np.exp(density - density.max())
         below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2.0)])

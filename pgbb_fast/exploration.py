@@ -7,7 +7,9 @@ scores by least squares (refinement.md).  The spread is chosen for that:
 * the relative error of H in a direction is (standard deviation of theta_0 due to the releases' noise) / (displacement),
   so displacements are ``reach`` such standard deviations;
 * but never so large that the loss leaves its quadratic range: at most ``curvature`` residual scales in x'theta, where
-  the residual scale is read off H (H = f E[x x'], :meth:`pgbb_fast.losses.Loss.density`).
+  the residual scale is read off H (H = f E[x x'], :meth:`pgbb_fast.losses.Loss.range_of_quadratic`);
+* large ones are for the slope and small ones for the location: until the curvature has been seen in every direction,
+  every third segment of the run has large ones and is left out of the location, which they would bias.
 """
 
 from __future__ import annotations
@@ -223,7 +225,8 @@ def _recent(statistics: ReleaseStatistics, rule: int, segment: int, memory: floa
 def known_hessian(fit: Fit, noise: float, others: Sequence[Slope], loss: Loss, rule: int, *, design: bool) -> Hessian:
     """H of a fit whose releases have noise variance ``noise``, drawn to the shape that ``others`` agree on.
 
-    With a ``design`` among the others, f is bounded by the loss.  The identity for an additive loss, whose gradient is theta plus a function of the record.
+    With a ``design`` among the others, f is bounded by the loss.
+    The identity for an additive loss, whose gradient is theta plus a function of the record.
     """
     d = len(fit.centre)
     if loss.additive:
@@ -267,7 +270,7 @@ def _local_model(
     if whole is not None:
         seen = Slope(whole.hessian, whole.spread, variance)
         curved = np.einsum("ij,ik,kj->j", vectors, seen.matrix, vectors) > SEEN * np.sqrt(seen.along(vectors))
-        near = curved | always
+        near = curved | always | problem.loss.additive
     reach = np.where(near, chosen.near_reach, chosen.reach) / root
     curvature = np.where(near, chosen.near_curvature, chosen.curvature)
     range_of_quadratic = curvature * scale / np.sqrt(values / density * len(values))

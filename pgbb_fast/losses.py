@@ -116,6 +116,10 @@ class Loss:
             return self.constants[rule][1] / 8.0
         return 0.4 if not self.is_quantile else float(np.exp(-0.5 * ndtri(tau) ** 2) / math.sqrt(2.0 * math.pi))
 
+    def bandwidth(self, rule: int) -> float:
+        """h of a smoothed quantile (unit of y); 0 for other losses."""
+        return self.constants[rule][1] if self.is_quantile else 0.0
+
     def range_of_quadratic(self, rule: int, f: float) -> float:
         """A scale of x'theta over which the loss's mean gradient bends: the residual scale that f reveals; of the
         logistic loss, whose f has no part in it, that at which f is largest (in logits)."""
@@ -133,7 +137,7 @@ class Loss:
         return {"logistic": 0.25 + self.ridge, "huber_fixed": 1.0}.get(self.kernel, math.inf)
 
     def curvature_scale(self, rule: int) -> float:
-        """Scale of the prior of f: that of residuals a tenth of half the range of y; the loss's own where it has one."""
+        """Scale of the prior of f: that of residuals a tenth of half the range of y, at most the loss's own limit."""
         limit = self.curvature_limit(rule)
         return min(limit, self.density(rule) / TYPICAL)
 

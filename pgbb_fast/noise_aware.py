@@ -35,6 +35,7 @@ BURN = 0.1  # share of the run before which releases are not used for the slope
 SETTLED = 0.2  # nor for the location
 NEAR = 0.5  # segments whose centre is farther than so many residual scales in x'theta are not used
 ROOTS = 500  # draws of M: its law is estimated, and roots of large matrices take time
+HEAPED = 0.1  # share of the records within a bandwidth, f h, from which the bias of smoothing may be all of h
 PRIOR = 0.5  # relative standard deviation of M around the shape of H
 
 
@@ -55,6 +56,8 @@ class LocalPosterior:
     drift : float
         Distance of theta_0 between the two halves of the releases used, in its standard errors (root mean square over
         coordinates; about 1.4 without drift).
+    smoothing : float
+        Bandwidth h of a smoothed quantile loss, else 0.
     """
 
     centre: Array
@@ -63,6 +66,12 @@ class LocalPosterior:
     omega: Array
     count: float
     drift: float
+    smoothing: float = 0.0
+
+    @property
+    def heaped(self) -> float:
+        """f h: about the share of the records' mass within a bandwidth of the fit."""
+        return float(np.diag(self.hessian.matrix).max()) * self.smoothing
 
     @property
     def condition(self) -> float:
@@ -84,6 +93,12 @@ class LocalPosterior:
         next to nothing keeps the prior; elsewhere the prior is forgotten.  (Joint draws of prior and noise, moved by
         the gain: the conditional law of a normal vector.)
 
+        A smoothed loss's target is the quantile of y + h e, e the kernel's variable.  With a density that is smooth
+        over h the two quantiles differ by about h (f h) z / 2 phi(z), z = Phi^-1(tau); where a heap of the responses
+        covers the level, by h times a normal number, if the level may be anywhere in the heap's jump.  Both are allowed
+        for by a normal deviation of h min(1, f h / ``HEAPED``) in each coordinate, next to nothing for data without
+        heaps.
+
         Parameters
         ----------
         box : (d, 2) array
@@ -103,7 +118,12 @@ class LocalPosterior:
         gain = _gain(hessian, radius, self.omega / self.count + moment)
         surprise = np.einsum("mij,mj->mi", hessian, self.centre - prior) - self.gradient + error
         location = prior + np.einsum("mij,mj->mi", gain, surprise)
-        return location, np.einsum("mij,mj->mi", gain, score)
+        deviation = np.einsum("mij,mj->mi", gain, score)
+        if self.smoothing > 0.0:
+            f = np.einsum("mii->mi", hessian).max(axis=1, keepdims=True)  # E x_j^2 <= 1, and 1 for the intercept
+            share = np.minimum(1.0, f * self.smoothing / HEAPED)
+            deviation = deviation + self.smoothing * share * rng.standard_normal((size, d))
+        return location, deviation
 
     def location(self, box: Array) -> Array:
         """Estimate of theta_0, with H at its estimate."""
@@ -217,7 +237,8 @@ def local_posteriors(
         others = [*statistics.design, *slopes[:rule], *slopes[rule + 1 :]]
         hessian = known_hessian(fit, noises[rule], others, problem.loss, rule, design=bool(statistics.design))
         drift = _drift(statistics, rule, used[rule][1], hessian.matrix, omegas[rule])
-        found.append(LocalPosterior(fit.centre, fit.gradient, hessian, omegas[rule], fit.count, drift))
+        smoothing = problem.loss.bandwidth(rule)
+        found.append(LocalPosterior(fit.centre, fit.gradient, hessian, omegas[rule], fit.count, drift, smoothing))
     return found
 
 

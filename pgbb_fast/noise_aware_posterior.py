@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,11 @@ from pgbb_fast.rules import places
 __all__ = ["NoiseAwarePosterior"]
 
 Array = NDArray[np.float64]
+NORMAL_ARRAYS = ("basis", "mean", "sd")     # of the scores
+HESSIAN_ARRAYS = ("basis", "measured", "error", "relative", "typical")
+PILED = 0.5  # share of the draws beyond one face of the public box from which the search is taken not to have arrived
+WIDE = 0.5  # standard deviation over the prior's from which an interval is called the prior's
+HEAP = 0.05  # f h from which the smoothing of the loss is said to widen an interval
 PARTS = 2000  # draws from which the variance is split
 PRIVATE = 0.5  # share of the variance above which privacy is said to dominate
 FEW = 12.0  # degrees of freedom below which more budget for the scores is advised
@@ -27,8 +33,8 @@ UNCERTAIN = 4.0  # certainty of H below which its conditioning is said to limit 
 DRIFT = 3.0
 AT_AN_END = 0.05  # share of a coordinate's draws at an end of its bounds, above which that is said
 ARRAYS = ("centre", "gradient", "omega")
-NORMAL_ARRAYS = ("basis", "mean", "sd")     # of a Hessian, of the scores
-SYMMETRIC = ("omega", "hessian.mean", "hessian.sd", "scores.mean", "scores.sd")
+SYMMETRIC = ("omega", "hessian.measured", "hessian.error", "hessian.relative", "scores.mean", "scores.sd")
+POSITIVE = ("hessian.error", "hessian.relative", "hessian.typical", "scores.sd")  # or zero
 
 
 class NoiseAwarePosterior(Posterior):
@@ -47,6 +53,7 @@ class NoiseAwarePosterior(Posterior):
     """
 
     kind = "noise-aware"
+    _unbounded = ("hessian.relative",)
 
     def __init__(
         self,
@@ -64,7 +71,39 @@ class NoiseAwarePosterior(Posterior):
         self._local, self._scores, self._factor, self._box = tuple(local), scores, sampling_factor, box
 
     def _draw_parts(self, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """theta_0 and the sampling deviation from it, each (size, L, d) in unit coordinates."""
+        """theta_0 and the sampling deviation from it, each (size, L, d) in unit coordinates; where the search has not
+        arrived, draws of the prior and nothing."""
+        location, deviation = self._found_parts(size, rng)
+        if self._lost.any():
+            location = np.where(self._lost, self._prior(size, rng), location)
+            deviation = np.where(self._lost, 0.0, deviation)
+        return location, deviation
+
+    def _prior(self, size: int, rng: np.random.Generator) -> Array:
+        """Draws of the prior, as wide as the public box: (size, L, d)."""
+        middle, radius = self._box.mean(axis=1), (self._box[:, 1] - self._box[:, 0]) / 2.0
+        return np.asarray(middle + radius * rng.standard_normal((size, len(self._local), len(self._box))))
+
+    @cached_property
+    def _lost(self) -> NDArray[np.bool_]:
+        """Coordinates (L, d) of which the releases say that they are outside the public box: either the search has not
+        arrived, and the local model is one of a place where the loss is flat, or the bounds are wrong.  One of them
+        casts doubt on all coefficients of its rule, but a scale on itself only."""
+        location, deviation = self._found_parts(PARTS, np.random.default_rng(0))
+        theta = location + deviation
+        beyond = np.maximum((theta < self._box[:, 0]).mean(axis=0), (theta > self._box[:, 1]).mean(axis=0)) > PILED
+        end = len(self._box) - int(self.names[-1] == "scale")
+        beyond[:, :end] = beyond[:, :end].any(axis=1, keepdims=True)
+        return np.asarray(beyond)
+
+    def _priors(self) -> NDArray[np.bool_]:
+        rng = np.random.default_rng(0)
+        prior = self._to_natural(np.clip(self._prior(PARTS, rng), self._box[:, 0], self._box[:, 1]))
+        found = self._to_natural(self._unit_draws(PARTS, self.rules, rng))
+        return np.asarray(found.std(axis=0) > WIDE * prior.std(axis=0))
+
+    def _found_parts(self, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """What the releases say, wherever it is."""
         L, d = len(self._local), len(self._box)
         score = math.sqrt(self._factor) * self._scores.draw(size, rng).reshape(size, L, d)
         location, deviation = np.empty((size, L, d)), np.empty((size, L, d))
@@ -92,10 +131,15 @@ class NoiseAwarePosterior(Posterior):
         return np.asarray(left_theta + share[None, :, None] * (right_theta - left_theta))
 
     def _parts(self) -> tuple[Array, Array]:
-        location, deviation = (
-            part @ self._to_natural.matrix.T for part in self._draw_parts(PARTS, np.random.default_rng(0))
+        location, deviation = self._draw_parts(PARTS, np.random.default_rng(0))
+        # within the box, as draws are: beyond it there are no variances to speak of where the curvature is hardly seen
+        theta = np.clip(location + deviation, self._box[:, 0], self._box[:, 1])
+        location = np.clip(location, self._box[:, 0], self._box[:, 1])
+        total, privacy, sampling = (
+            (part @ self._to_natural.matrix.T).var(axis=0) for part in (theta, location, theta - location)
         )
-        return np.asarray(deviation.var(axis=0)), np.asarray(location.var(axis=0))
+        share = sampling / np.maximum(sampling + privacy, np.finfo(np.float64).tiny)
+        return np.asarray(share * total), np.asarray((1.0 - share) * total)
 
     def diagnostics(self) -> list[dict[str, float]]:
         """For each rule: condition and certainty of H, drift of theta_0, degrees of freedom of the scores, and the
@@ -116,6 +160,22 @@ class NoiseAwarePosterior(Posterior):
         """Sentences on what limits the intervals and what would help; empty when all is well."""
         worst = self.diagnostics()
         said = []
+        priors, lost = self._priors(), self._lost
+        if lost.any():
+            said.append(
+                f"The search did not arrive within the public bounds ({self._which(lost)}): these intervals are the "
+                "prior's, as wide as the bounds; wider coef_bounds, more steps or a larger epsilon help."
+            )
+        if (priors & ~lost).any():
+            said.append(
+                f"The releases say little ({self._which(priors & ~lost)}): these intervals are mostly the prior's, as "
+                "wide as the bounds; a larger epsilon, more records, tighter bounds or fewer levels help."
+            )
+        if max(local.heaped for local in self._local) > HEAP:
+            said.append(
+                "The responses are heaped at a level that was asked for: its interval allows for the loss's smoothing; "
+                "a smaller bandwidth helps."
+            )
         if max(row["privacy_share"] for row in worst) > PRIVATE:
             said.append(
                 "Privacy noise makes up most of some variances: a larger epsilon, tighter bounds or fewer features "
@@ -142,14 +202,26 @@ class NoiseAwarePosterior(Posterior):
             )
         return tuple(said)
 
+    def _which(self, chosen: NDArray[np.bool_]) -> str:
+        """Names of coordinates, by rule: (L, d) flags in words."""
+        rules = [f"{self.rule_name} {rule:g}: " for rule in self.rules] if len(self.rules) > 1 else [""]
+        names = [", ".join(name for name, flag in zip(self.names, row, strict=True) if flag) for row in chosen]
+        return "; ".join(rule + name for rule, name in zip(rules, names, strict=True) if name)
+
     def _saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         arrays = {f"scores.{name}": getattr(self._scores, name) for name in NORMAL_ARRAYS}
         for j, local in enumerate(self._local):
             arrays |= {f"{name}.{j}": getattr(local, name) for name in ARRAYS}
-            arrays |= {f"hessian.{name}.{j}": getattr(local.hessian, name) for name in NORMAL_ARRAYS}
+            arrays |= {f"hessian.{name}.{j}": getattr(local.hessian, name) for name in HESSIAN_ARRAYS}
         arrays["box"] = self._box
         numbers = [
-            {"count": local.count, "drift": None if math.isnan(local.drift) else local.drift} for local in self._local
+            {
+                "count": local.count,
+                "drift": None if math.isnan(local.drift) else local.drift,
+                "smoothing": local.smoothing,
+                "limit": local.hessian.limit if math.isfinite(local.hessian.limit) else None,
+            }
+            for local in self._local
         ]
         return arrays, {"local": numbers, "sampling_factor": self._factor}
 
@@ -162,32 +234,39 @@ class NoiseAwarePosterior(Posterior):
         shapes |= {f"scores.{name}": (whole, whole) for name in NORMAL_ARRAYS}
         for j in range(rules):
             shapes |= {f"centre.{j}": (d,), f"gradient.{j}": (d,), f"omega.{j}": (d, d)}
-            shapes |= {f"hessian.{name}.{j}": (d, d) for name in NORMAL_ARRAYS}
+            shapes |= {f"hessian.{name}.{j}": (d,) if name == "typical" else (d, d) for name in HESSIAN_ARRAYS}
         return shapes
 
     @classmethod
     def _restored(cls, arrays: dict[str, Array], settings: dict[str, Any], common: dict[str, Any]) -> Self:
         who = "noise-aware posterior"
         for name, array in arrays.items():
-            if name.startswith(SYMMETRIC) and not np.abs(array - array.T).max() <= 1e-9 * np.abs(array).max():
-                raise DomainError(f"{name} is not symmetric")
-            if ".sd" in name and not (array >= 0.0).all():
+            if name.startswith(SYMMETRIC):
+                same = np.where(array == array.T, 0.0, array - array.T)  # of infinities too
+                if not np.abs(same).max() <= 1e-9 * np.abs(array[np.isfinite(array)]).max(initial=0.0):
+                    raise DomainError(f"{name} is not symmetric")
+            if name.startswith(POSITIVE) and not (array >= 0.0).all():
                 raise DomainError(f"{name} is negative")
         if not (arrays["box"][:, 0] < arrays["box"][:, 1]).all():
             raise DomainError("box must have low < high")
+        limits = []
         for numbers in settings["local"]:
             check.positive(who, "count", numbers["count"])
             if numbers["drift"] is not None:
                 check.real(who, "drift", numbers["drift"])
+            if check.real(who, "smoothing", numbers["smoothing"]) < 0.0:
+                raise DomainError("smoothing is negative")
+            limits.append(math.inf if numbers["limit"] is None else check.positive(who, "limit", numbers["limit"]))
         check.positive(who, "sampling_factor", settings["sampling_factor"])
         local = [
             LocalPosterior(
                 centre=arrays[f"centre.{j}"],
                 gradient=arrays[f"gradient.{j}"],
-                hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in NORMAL_ARRAYS)),
+                hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in HESSIAN_ARRAYS), limits[j]),
                 omega=arrays[f"omega.{j}"],
                 count=numbers["count"],
                 drift=math.nan if numbers["drift"] is None else numbers["drift"],
+                smoothing=numbers["smoothing"],
             )
             for j, numbers in enumerate(settings["local"])
         ]

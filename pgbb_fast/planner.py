@@ -95,6 +95,7 @@ def plan(
     steps: int = 3_000,
     moment_share: float = 0.1,
     level: float = 0.95,
+    clip: float | None = None,
 ) -> Plan:
     """Predict the noise-aware interval of one slope.
 
@@ -118,6 +119,11 @@ def plan(
         As for the estimators.
     level : float
         Level of the interval.
+    clip : float, optional
+        Bound of one record's gradient, in units in which coefficients' bounds have half-width 1; by default the loss's
+        own.  ``privacy_sd`` is proportional to it: what a larger clip of a
+        :class:`~pgbb_fast.PrivateMEstimator` costs.  What a smaller one costs, the distance between the clipped
+        equation's zero and the loss's minimum, depends on the records and is not in the width.
 
     Returns
     -------
@@ -156,7 +162,8 @@ def plan(
     report = calibrate(replace(mechanism, sampling_rate=rate), moment_share=moment_share, moments=2, **budget)
     multiplier = report.mechanism.noise_multiplier
     assert multiplier is not None
-    noise = multiplier * exact.gradient_bound(math.sqrt(p + 1.0)) / (n // n_blocks * report.mechanism.sampling_rate)
+    bound = exact.gradient_bound(math.sqrt(p + 1.0)) if clip is None else check.positive(who, "clip", clip)
+    noise = multiplier * bound / (n // n_blocks * report.mechanism.sampling_rate)
     f, m = _curvature(loss, tau, residual_scale)
     hessian = f * feature_sd**2
     sampling = math.sqrt(m / n) * feature_sd / hessian

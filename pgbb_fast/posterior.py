@@ -101,6 +101,10 @@ class Posterior(ABC):
         """Sampling and privacy variances in natural units, each (L or 1, d), where known."""
         return None
 
+    def _priors(self) -> NDArray[np.bool_] | None:
+        """Which intervals are mostly the prior's, (L or 1, d), where known."""
+        return None
+
     def advice(self) -> tuple[str, ...]:
         """Sentences on what limits the intervals and what would help; empty when all is well."""
         return ()
@@ -182,12 +186,13 @@ class Posterior(ABC):
         rules: Sequence[float | None] = self._chosen(chosen) or (None,)
         mean, sd = draws.mean(axis=0), draws.std(axis=0, ddof=1)
         low, high = np.quantile(draws, [tail, 1.0 - tail], axis=0)
-        parts = self._parts() if chosen is None else None
+        parts, priors = (self._parts(), self._priors()) if chosen is None else (None, None)
         rows = []
         for j, rule in enumerate(rules):
             for i, name in enumerate(self.names):
                 split = (None, None) if parts is None else tuple(float(np.sqrt(part[j, i])) for part in parts)
-                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split))
+                prior = priors is not None and bool(priors[j, i])
+                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split, prior))
         return Summary(level, tuple(rows), self.advice(), self.rule_name)
 
     def _by_rule(self, who: str, rules: Sequence[float] | None, options: dict[str, Any]) -> Array:

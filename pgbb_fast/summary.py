@@ -11,7 +11,8 @@ __all__ = ["Row", "Summary"]
 @dataclass(frozen=True)
 class Row:
     """One line of a summary; ``rule`` is the quantile level, or None.  ``sampling_sd`` and ``privacy_sd`` split the
-    standard deviation, where the posterior knows the split."""
+    standard deviation, where the posterior knows the split; ``is_prior``: the interval is mostly the prior's, as
+    wide as the public bounds, because the releases say little."""
 
     rule: float | None
     name: str
@@ -21,6 +22,7 @@ class Row:
     high: float
     sampling_sd: float | None = None
     privacy_sd: float | None = None
+    is_prior: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Summary:
         for row in self.rows:
             line = (f"{row.rule:>6g} " if by_rule else "") + f"{row.name:<{width}} {row.mean:>11.5g} {row.sd:>10.4g} "
             line += f"{row.sampling_sd:>10.4g} {row.privacy_sd:>10.4g} " if split else ""
-            lines.append(f"{line}[{row.low:>11.5g},{row.high:>11.5g}]")
+            lines.append(f"{line}[{row.low:>11.5g},{row.high:>11.5g}]" + " prior" * row.is_prior)
         return lines
 
     def __str__(self) -> str:

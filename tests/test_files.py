@@ -185,7 +185,7 @@ FORGERIES = [
     ("noise-aware", array("centre.0", lambda a: a[:-1])),
     ("noise-aware", array("centre.1", lambda a: a * np.nan)),
     ("noise-aware", array("gradient.0", lambda a: a + np.inf)),
-    ("noise-aware", array("hessian.mean.0", lambda a: a + np.triu(np.ones_like(a), 1))),
+    ("noise-aware", array("hessian.measured.0", lambda a: a + np.triu(np.ones_like(a), 1))),
     ("noise-aware", array("omega.0", lambda a: -a)),
     ("noise-aware", array("scores.sd", lambda a: -a)),
     ("noise-aware", array("scores.basis", lambda a: a[:, :2])),

@@ -1,6 +1,7 @@
 """The noise-aware posterior: its least squares, its score moment, its spread and its coverage."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from pgbb_fast.exploration import Exploration, explore
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.noise_aware import LocalPosterior, Scores, local_posteriors, scores_posterior
+from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
+from pgbb_fast.posterior import AffineMap
 from pgbb_fast.privacy import LEAST_MULTIPLIER, PASSES, outward
 from pgbb_fast.releases import Keys, Problem, release_design, release_moment
 from pgbb_fast.statistics import ReleaseStatistics
@@ -236,7 +239,8 @@ def test_scores_are_drawn_with_their_second_moment():
 
 def _local(hessian: np.ndarray, omega: float = 0.0, spread: float = 0.0, count: float = 100.0) -> LocalPosterior:
     d = len(hessian)
-    known = Hessian(np.linalg.cholesky(hessian), np.eye(d), np.full((d, d), spread))
+    error, none = np.full((d, d), spread), np.full((d, d), np.inf)
+    known = Hessian(np.linalg.cholesky(hessian), np.eye(d), error, none, np.ones(d))
     return LocalPosterior(np.zeros(d), np.zeros(d), known, (omega + 1e-18) * np.eye(d), count, 1.0)
 
 
@@ -285,6 +289,58 @@ def test_a_direction_without_curvature_keeps_the_prior():
     assert np.abs(location.mean(axis=0) - [1.0, 0.0] - 0.0).max() < 5 * sd.max() / math.sqrt(20_000)
     assert np.abs(location.std(axis=0) / sd - 1).max() < 5 / math.sqrt(40_000) + 1e-3
     assert np.allclose(local.location(box), [1.0, 0.0], rtol=0, atol=1e-3)
+
+
+def posterior_of(local: LocalPosterior, box: np.ndarray, names: tuple[str, ...]) -> NoiseAwarePosterior:
+    d = len(box)
+    scores = Scores(np.eye(d), 1e-4 * np.eye(d), np.full((d, d), 1e-6))
+    report = PrivateMean(x_bounds=[(-1, 1)], epsilon=1.0, delta=1e-4).plan(1_000)
+    common = {"rules": (), "to_natural": AffineMap(np.eye(d), np.zeros(d)), "names": names, "privacy": report}
+    return NoiseAwarePosterior([local], scores, sampling_factor=1e-3, box=box, **common)
+
+
+def test_without_a_measurement_the_interval_is_the_public_box_and_says_so():
+    """The prior is normal with the box's half-width, cut at the box, so a 95% interval is the whole of it."""
+    box = np.array([[-1.0, 3.0], [-2.0, 2.0]])
+    unseen = Hessian(np.eye(2), np.zeros((2, 2)), np.full((2, 2), 1e9), np.full((2, 2), 0.3), np.full(2, 1e-6))
+    local = LocalPosterior(np.zeros(2), np.zeros(2), unseen, np.eye(2), 1.0, 1.0)
+    posterior = posterior_of(local, box, ("intercept", "x1"))
+    assert np.allclose(posterior.interval(), box, rtol=0, atol=1e-9)
+    summary = posterior.summary()
+    assert all(row.is_prior for row in summary.rows)
+    assert summary.table()[1].endswith("prior")
+    assert any("say little (intercept, x1)" in line for line in summary.advice)
+    seen = posterior_of(_local(np.diag([2.0, 2.0]), omega=0.3), box, ("intercept", "x1"))
+    assert not any(row.is_prior for row in seen.summary().rows)
+    assert not any("prior" in line for line in seen.advice())
+
+
+def test_draws_beyond_the_box_give_the_prior_not_its_face():
+    """A gradient that a known curvature extrapolates to far outside the box: without the guard every draw would lie on
+    its face, an interval of no width.  A scale beyond its bounds casts doubt on itself only."""
+    box = np.array([[-1.0, 1.0], [-2.0, 2.0], [1e-3, 1.0]])
+    known, omega = _local(np.eye(3)).hessian, 1e-4 * np.eye(3)
+    away = LocalPosterior(np.zeros(3), np.array([30.0, 0.0, 0.0]), known, omega, 9.0, 1.0)
+    posterior = posterior_of(away, box, ("intercept", "x1", "scale"))
+    interval = posterior.interval()
+    assert np.allclose(interval[:2], box[:2], rtol=0, atol=1e-9)
+    assert any("did not arrive within the public bounds (intercept, x1" in line for line in posterior.advice())
+    narrow = LocalPosterior(np.zeros(3), np.array([0.0, 0.0, 30.0]), known, omega, 9.0, 1.0)
+    interval = posterior_of(narrow, box, ("intercept", "x1", "scale")).interval()
+    assert (np.diff(interval[:2])[:, 0] < 0.2).all()
+    assert np.allclose(interval[2], box[2], rtol=0, atol=1e-9)
+
+
+def test_a_heap_widens_by_the_bandwidth_and_a_smooth_density_by_nothing():
+    """Curvature known: deviations have variance h^2 min(1, f h / .1)^2 beside the scores'; 40,000 draws, 5 standard
+    errors."""
+    none, h = np.zeros((40_000, 2)), 0.01
+    for f, share in ((40.0, 1.0), (1.0, 0.1)):
+        known = _local(f * np.eye(2))
+        local = replace(known, smoothing=h)
+        deviation = local.draw(40_000, np.random.default_rng(3), WIDE, none, np.zeros((2, 2)))[1]
+        assert np.abs(deviation.std(axis=0) / (h * share) - 1).max() < 5 / math.sqrt(80_000)
+        assert local.heaped == pytest.approx(f * h)
 
 
 def test_between_rules_that_were_not_measured_together_the_prior_speaks():

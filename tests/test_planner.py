@@ -70,3 +70,13 @@ def test_what_cannot_be_had_is_refused():
     for change in ({"n": 5}, {"p": 0}, {"epsilon": 0.0}, {"loss": "cubic"}, {"tau": 1.0}, {"residual_scale": math.nan}):
         with pytest.raises(DomainError):
             plan(**{"epsilon": 1.0, **DESIGN, **change})
+
+
+def test_a_clip_is_priced_in_proportion_and_leaves_the_sampling_part():
+    own = math.sqrt(3.0) * 0.5  # a median's own bound with two features and the intercept
+    base, one, five = (plan(loss="quantile", epsilon=1.0, clip=clip, **DESIGN) for clip in (None, own, 5 * own))
+    assert one == base
+    assert five.privacy_sd == pytest.approx(5 * base.privacy_sd, rel=1e-12)
+    assert five.sampling_sd == base.sampling_sd
+    with pytest.raises(DomainError, match="clip"):
+        plan(epsilon=1.0, clip=0.0, **DESIGN)
