@@ -255,10 +255,11 @@ class Profile:
         return max(0.0, abs(float(self.margin[place])) - self.infinity)
 
     def delta_at(self, epsilon: float) -> float:
-        """The bound at ``epsilon``, which must not be below the first lattice point."""
+        """The bound at ``epsilon``; nan below the first lattice point.  Beyond the last one delta is at most what it
+        is there."""
         y = epsilon - self.origin
         if not y <= float(self.x[-1]):
-            return math.nan
+            return float(self.value[-1]) if self.upper else 0.0
         if y < 0:  # delta falls with epsilon, by at most the difference of the e^epsilon: delta(eps) <= 1
             return math.nan
         j = int(np.searchsorted(self.x, y, side="left"))

@@ -30,6 +30,7 @@ Part = tuple[Pair, int]
 
 _CAPPED = 1e-4  # mass of P above the largest loss kept, relative to delta
 _FAR = 14.0  # see _cap
+_FINEST = 1e-10  # spacing below which nothing is gained
 _STEEPEST = 4.0  # tilts above this times log(1/delta) / epsilon aren't met where delta is of that size
 _CUT = 1e-5  # mass of P cut to infinite loss, relative to delta
 _SMALLEST_LOG_DELTA = -700.0
@@ -243,7 +244,7 @@ def _plan(
     focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap, wide, log_delta)
     lengths = np.concatenate([pair.lengths(focus, quality) for pair, _ in parts])
     h = min(h, max(_CHEAP_WINDOW * spread, float(lengths.sum()) / _CHEAP_CELLS))  # finer where it costs next to nothing
-    h = max(h, cap / _MOST_CELLS, spread / _MOST_WINDOW)
+    h = max(h, cap / _MOST_CELLS, spread / _MOST_WINDOW, _FINEST)
     while focus.cells(lengths, h) > _MOST_CELLS:
         h *= 1.25
     return Plan(h, focus)
