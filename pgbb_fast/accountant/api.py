@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from pgbb_fast.accountant._checks import Method, check_epsilon, check_method
 from pgbb_fast.accountant.mechanisms import (
@@ -171,7 +172,7 @@ def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: floa
     check_mechanism(who, mechanism)
     epsilon = between(who, "epsilon", epsilon, 0.0, MOST_EPSILON, "more protects nothing")
     delta = between(who, "delta", delta, 0.0, 1.0)
-    quality = Quality().finer()
+    quality = replace(Quality().finer().finer(), bins=320)
 
     def side(upper: bool) -> Callable[[float], float]:
         return lambda noise: epsilon_bound(
