@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from pgbb_fast.accountant._checks import Method, check_delta, check_epsilon, check_method
 from pgbb_fast.accountant.mechanisms import (
@@ -173,7 +174,7 @@ def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: floa
     check_mechanism(who, mechanism)
     epsilon = between(who, "epsilon", epsilon, LEAST_EPSILON, MOST_EPSILON, "more protects nothing")
     delta = check_delta(who, delta)
-    quality = Quality().finer()
+    quality = replace(Quality().finer().finer(), bins=320)
 
     def side(upper: bool) -> Callable[[float], float]:
         return lambda noise: epsilon_bound(

@@ -198,6 +198,7 @@ class Composed:
     relative: float  # further relative error of every mass
     above: float  # untilted mass above the window and at infinity (upper bound)
     wrapped: float  # tilted mass below the window, which wraps into it
+    infinity: float  # what of ``above`` is at infinity already before composing
 
     def _noise_norm(self) -> float:
         r"""Bound on the 2-norm of :math:`e^{-t x} (1 - e^{-x})` over x = h, 2h, ..., at most N terms."""
@@ -230,7 +231,8 @@ class Composed:
         else:
             s1, s2 = scale * (1 - slack) * s1, scale * (1 + slack) * s2
             margin = -noise - self.wrapped * local
-        return Profile(origin, x, s1, s2, margin, s1 - np.exp(x) * s2 + margin, upper, self.above)
+        value = s1 - np.exp(x) * s2 + margin
+        return Profile(origin, x, s1, s2, margin, value, upper, self.above, self.infinity if upper else 0.0)
 
 
 @dataclass(frozen=True)
@@ -245,12 +247,19 @@ class Profile:
     value: Array
     upper: bool
     above: float = 0.0
+    infinity: float = 0.0
+
+    def blur_at(self, y: float) -> float:
+        """What of the bound at ``origin + y`` is there for round-off and for the window's ends."""
+        place = int(np.clip(np.searchsorted(self.x, y, side="left") - 1, 0, len(self.x) - 1))
+        return max(0.0, abs(float(self.margin[place])) - self.infinity)
 
     def delta_at(self, epsilon: float) -> float:
-        """The bound at ``epsilon``, which must not be below the first lattice point."""
+        """The bound at ``epsilon``; nan below the first lattice point.  Beyond the last one delta is at most what it
+        is there."""
         y = epsilon - self.origin
         if not y <= float(self.x[-1]):
-            return math.nan
+            return float(self.value[-1]) if self.upper else 0.0
         if y < 0:  # delta falls with epsilon, by at most the difference of the e^epsilon: delta(eps) <= 1
             return math.nan
         j = int(np.searchsorted(self.x, y, side="left"))
@@ -322,7 +331,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], tilt: float, log_delta: float)
     wrapped += 0.0 if highest <= last else math.exp(min(0.0, log_tilted))
     reach = abs(tilt * h * max(abs(first), abs(last)))
     relative = 8 * UNIT * exponent_size + 64 * UNIT * (count + abs(here.value) + reach)
-    return Composed(h, first, values, tilt, here.value, rounding, relative, above + infinity, wrapped)
+    return Composed(h, first, values, tilt, here.value, rounding, relative, above + infinity, wrapped, infinity)
 
 
 _STEPS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0)  # tilts tried, in units of 1 / spread

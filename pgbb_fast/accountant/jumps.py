@@ -50,8 +50,7 @@ class Term:
         if y > float(profile.x[-1]):
             return (factor * max(float(profile.value[-1]), 0.0) if upper else 0.0), 0.0
         if y >= 0:
-            place = max(int(np.searchsorted(profile.x, y)) - 1, 0)
-            return factor * max(profile.delta_at(epsilon), 0.0), factor * abs(float(profile.margin[place]))
+            return factor * max(profile.delta_at(epsilon), 0.0), factor * profile.blur_at(y)
         if upper:
             return factor * (math.exp(min(self.log_mass, 0.0)) + profile.above), 0.0
         return factor * max(float(profile.value[0]), 0.0), 0.0

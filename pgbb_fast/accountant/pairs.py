@@ -36,6 +36,10 @@ class Quality:
         """Half the bin width and a quarter of the lattice's error."""
         return Quality(self.tolerance / 4, self.bins * 2)
 
+    def coarser(self) -> Quality:
+        """Good enough to see where to look."""
+        return Quality(self.tolerance * 10, self.bins // 2)
+
 
 @dataclass(frozen=True)
 class Focus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,14 @@ Part = tuple[Pair, int]
 
 _CAPPED = 1e-4  # mass of P above the largest loss kept, relative to delta
 _FAR = 14.0  # see _cap
+_FINEST = 1e-10  # spacing below which nothing is gained
+_STEEPEST = 4.0  # tilts above this times log(1/delta) / epsilon aren't met where delta is of that size
 _CUT = 1e-5  # mass of P cut to infinite loss, relative to delta
 _SMALLEST_LOG_DELTA = -700.0
 _BLUR = 1e-3  # share of delta that round-off and window margins may make up before something else is tried
-_ATTEMPTS = 4
+_ATTEMPTS = 6
 _MOST_CELLS = 1.5e6  # cells, over all nodes
+_FEW_CELLS = 3e5  # so many need not be made fewer
 _MOST_WINDOW = 1e5  # lattice points in one composed standard deviation
 _CHEAP_CELLS = 3e4  # what is always affordable, of both kinds
 _CHEAP_WINDOW = 1e-3
@@ -64,13 +67,17 @@ def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Q
     sketches = _sketches(parts, direction, log_delta)
     guess = _rough_epsilon(sketches, log_delta)
     found = math.inf if upper else 0.0
+    fine, quality = quality, quality.coarser()  # a coarse look first, to see where
     for _ in range(_ATTEMPTS):
         lattices = _lattices(parts, direction, _plan(parts, sketches, log_delta, guess, quality, upper), quality, upper)
         value, blur = _look(lattices, guess, log_delta, upper)
         found = min(found, value) if upper else max(found, value)
-        if found == 0.0 or (blur < _BLUR and 0.6 * guess < found < 1.7 * guess):
+        near = blur < _BLUR and 0.6 * guess < found < 1.7 * guess
+        if quality is fine and (near or found == 0.0):
             break
-        guess = found if 0 < found < math.inf else 2 * guess
+        if near or 0.2 * guess < found < 5 * guess or found == 0.0:
+            quality = fine
+        guess = found if 0 < found < math.inf else 2 * guess if found else guess
     return found
 
 
@@ -78,6 +85,10 @@ def epsilon_near(parts: Sequence[Part], delta: float, guess: float, quality: Qua
     """Upper (lower) bound of epsilon at ``delta``, sharp only if it is near ``guess``: one look, for root finding."""
     log_delta, best = math.log(delta), 0.0
     for direction in _directions(parts):
+        most = _most(parts, direction)
+        if most < 0.9 * guess:
+            best = max(best, most if upper else 0.0)
+            continue
         sketches = _sketches(parts, direction, log_delta)
         plan = _plan(parts, sketches, log_delta, guess, quality, upper)
         best = max(best, _look(_lattices(parts, direction, plan, quality, upper), guess, log_delta, upper)[0])
@@ -100,6 +111,8 @@ def _rough_epsilon(sketches: Sequence[Atoms], log_delta: float) -> float:
 def _look(lattices: Sequence[tuple[Lattice, int]], guess: float, log_delta: float, upper: bool) -> tuple[float, float]:
     """Epsilon by one transform and, where round-off blurs that, by expansions; and the share of delta that it is."""
     delta = math.exp(log_delta)
+    if upper and sum(n * part.infinity for part, n in lattices) > delta:
+        return math.inf, 0.0
     exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
     tilt = transform_tilt(exact, guess, log_delta)
     here = cumulants(exact, tilt)
@@ -133,8 +146,7 @@ def _read(
         value = 0.0 if value <= profile.origin else profile.origin + float(profile.x[-1])
     if not known or not math.isfinite(value):
         return value, 1.0
-    place = min(int(np.searchsorted(profile.x, value - profile.origin)), len(profile.x) - 1)
-    return max(value, 0.0), abs(float(profile.margin[place])) / delta
+    return max(value, 0.0), profile.blur_at(value - profile.origin) / delta
 
 
 def delta_bound(parts: Sequence[Part], epsilon: float, quality: Quality, *, upper: bool) -> float:
@@ -174,7 +186,7 @@ def _one_delta(
         tilt = transform_tilt(exact, epsilon, log_delta)
         profile = compose(lattices, tilt, log_delta).profile(epsilon, upper=upper)
         value = profile.delta_at(epsilon)
-        if not abs(float(profile.margin[0])) < _BLUR * value:
+        if not profile.blur_at(epsilon - profile.origin) < _BLUR * value:
             for expansion in expansions(lattices, epsilon, log_delta, upper=upper):
                 better = expansion.delta_at(epsilon)
                 value = better if value != value else (min if upper else max)(value, better)
@@ -221,7 +233,8 @@ def _plan(
     count = sum(n for _, n in parts)
     cap = _cap(sketches, log_delta, epsilon, upper)
     seen = [_capped(part, cap) for part in sketches]
-    tilt = tilt_for_epsilon(seen, epsilon)
+    # where what is finite can't reach epsilon any tilt will do, but not an endless one
+    tilt = min(tilt_for_epsilon(seen, epsilon), _STEEPEST * (5 - log_delta) / max(epsilon, 1e-9))
     spread = math.sqrt(max(cumulants(seen, tilt).variance, 1e-300))
     budget = 2 * quality.tolerance * max(epsilon, 0.3 * spread) / (tilt + 1)
     h = math.sqrt(6 * budget / count)
@@ -232,7 +245,9 @@ def _plan(
     focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap, wide, log_delta)
     lengths = np.concatenate([pair.lengths(focus, quality) for pair, _ in parts])
     h = min(h, max(_CHEAP_WINDOW * spread, float(lengths.sum()) / _CHEAP_CELLS))  # finer where it costs next to nothing
-    h = max(h, cap / _MOST_CELLS, spread / _MOST_WINDOW)
+    h = max(h, cap / _MOST_CELLS, spread / _MOST_WINDOW, _FINEST)
+    if float(lengths.sum()) / h < _FEW_CELLS:  # even cells are balanced better, and cheap
+        return Plan(h, replace(focus, wide=np.zeros_like))
     while focus.cells(lengths, h) > _MOST_CELLS:
         h *= 1.25
     return Plan(h, focus)

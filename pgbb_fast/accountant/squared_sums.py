@@ -20,7 +20,7 @@ from pgbb_fast.accountant.convolve import power_tail
 Array = NDArray[Any]
 
 ROUND = 3e-11  # relative error allowed to the incomplete beta function (tested to be a tenth of it)
-_CELL = 6e-3  # width of cells of u^2 in units of E u^2
+_CELL = 2e-3  # width of cells of u^2 in units of E u^2
 _NARROW = 6e-4  # the same where the density is not known to fall
 _MOST_CELLS = 2**18
 _GROUPS = 4096
