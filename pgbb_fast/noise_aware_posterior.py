@@ -262,7 +262,7 @@ class NoiseAwarePosterior(Posterior):
             LocalPosterior(
                 centre=arrays[f"centre.{j}"],
                 gradient=arrays[f"gradient.{j}"],
-                hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in HESSIAN_ARRAYS), limits[j]),
+                hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in HESSIAN_ARRAYS), limit=limits[j]),
                 omega=arrays[f"omega.{j}"],
                 count=numbers["count"],
                 drift=math.nan if numbers["drift"] is None else numbers["drift"],

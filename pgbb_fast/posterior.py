@@ -192,7 +192,7 @@ class Posterior(ABC):
             for i, name in enumerate(self.names):
                 split = (None, None) if parts is None else tuple(float(np.sqrt(part[j, i])) for part in parts)
                 prior = priors is not None and bool(priors[j, i])
-                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split, prior))
+                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split, is_prior=prior))
         return Summary(level, tuple(rows), self.advice(), self.rule_name)
 
     def _by_rule(self, who: str, rules: Sequence[float] | None, options: dict[str, Any]) -> Array:
