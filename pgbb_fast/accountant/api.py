@@ -310,15 +310,16 @@ def _calibrated(
 
 
 def _refined(bound: Callable[..., float], width: float = 3e-4) -> Bounds:
-    """Bracket at increasing quality until it is narrower than ``width`` or four levels have been tried."""
+    """Bracket at increasing quality until it is narrower than ``width`` or hardly narrows, four times at most."""
     from pgbb_fast.accountant.pairs import Quality
 
     quality = Quality()
     low, high = 0.0, math.inf
     for _ in range(4):
+        before = high - low
         high = min(high, bound(quality, True))
         low = max(low, min(bound(quality, False), high))
-        if high - low <= width * high:
+        if high - low <= width * high or high - low > 0.6 * before:
             break
         quality = quality.finer()
     return Bounds(low, high)

@@ -2,8 +2,9 @@ r"""Masses that a pair (P, Q) gives to cells of its privacy loss L = log dP/dQ.
 
 Cells lie between points of the lattice h Z: [i h, (i+1) h], or wider ones where losses are rare.  For the symmetric
 pairs only losses above 0 are computed, the rest follows by exchanging P and Q: that is the antipodal pair of the
-accounting notes, section 1, and the pair of section 5, whose two directions cross at L = 0.  All probabilities are differences of normal upper tails, accurate relative to the tail at the
-cell's lower end, and each comes with a bound on its rounding error.
+accounting notes, section 1, and the pair of section 5, whose two directions cross at L = 0.  All probabilities are
+differences of normal upper tails, accurate relative to the tail at the cell's lower end, and each comes with a bound
+on its rounding error.
 """
 
 from __future__ import annotations

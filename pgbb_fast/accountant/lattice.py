@@ -47,7 +47,7 @@ def _split(p: Array, q: Array, p_error: Array, q_error: Array, e: Array, h: Arra
 
 
 def _capped(p: Array, q: Array, e: Array) -> Array:
-    """What of ``p``, masses above the losses ``e``, may count as loss e while the rest is infinite: e^e q, rounded down.
+    """What of ``p``, masses above the losses ``e``, may count as loss e, the rest being infinite: e^e q, rounded down.
 
     That connects the dots e and infinity: as long as the composed loss stays above epsilon nothing is lost.
     """

@@ -90,9 +90,7 @@ def antipodal_delta(r, q, e):
         a = (1 - mpmath.mpf(q)) / q * mpmath.exp(mpmath.mpf(r) ** 2 / 2)
         x = (mpmath.mpf(e) / 2 + mpmath.asinh(a * mpmath.sinh(mpmath.mpf(e) / 2))) / r
         tail = mpmath.ncdf
-        return float(
-            (1 - q) * tail(-x) + q * tail(r - x) - mpmath.exp(e) * ((1 - q) * tail(-x) + q * tail(-x - r))
-        )
+        return float((1 - q) * tail(-x) + q * tail(r - x) - mpmath.exp(e) * ((1 - q) * tail(-x) + q * tail(-x - r)))
 
 
 @pytest.mark.parametrize("cap", [0.4, 2.0])
