@@ -249,20 +249,22 @@ class NoiseAwarePosterior(Posterior):
                 raise DomainError(f"{name} is negative")
         if not (arrays["box"][:, 0] < arrays["box"][:, 1]).all():
             raise DomainError("box must have low < high")
-        limits = []
+        hessians = []
         for numbers in settings["local"]:
             check.positive(who, "count", numbers["count"])
             if numbers["drift"] is not None:
                 check.real(who, "drift", numbers["drift"])
             if check.real(who, "smoothing", numbers["smoothing"]) < 0.0:
                 raise DomainError("smoothing is negative")
-            limits.append(math.inf if numbers["limit"] is None else check.positive(who, "limit", numbers["limit"]))
+            limit = math.inf if numbers["limit"] is None else check.positive(who, "limit", numbers["limit"])
+            own: dict[str, Any] = {name: arrays[f"hessian.{name}.{len(hessians)}"] for name in HESSIAN_ARRAYS}
+            hessians.append(Hessian(**own, limit=limit))
         check.positive(who, "sampling_factor", settings["sampling_factor"])
         local = [
             LocalPosterior(
                 centre=arrays[f"centre.{j}"],
                 gradient=arrays[f"gradient.{j}"],
-                hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in HESSIAN_ARRAYS), limit=limits[j]),
+                hessian=hessians[j],
                 omega=arrays[f"omega.{j}"],
                 count=numbers["count"],
                 drift=math.nan if numbers["drift"] is None else numbers["drift"],

@@ -190,9 +190,11 @@ class Posterior(ABC):
         rows = []
         for j, rule in enumerate(rules):
             for i, name in enumerate(self.names):
-                split = (None, None) if parts is None else tuple(float(np.sqrt(part[j, i])) for part in parts)
-                prior = priors is not None and bool(priors[j, i])
-                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split, is_prior=prior))
+                numbers = {"mean": mean, "sd": sd, "low": low, "high": high}
+                if parts is not None:
+                    numbers |= dict(zip(("sampling_sd", "privacy_sd"), np.sqrt(parts), strict=True))
+                own: dict[str, Any] = {key: float(values[j, i]) for key, values in numbers.items()}
+                rows.append(Row(rule, name, **own, is_prior=priors is not None and bool(priors[j, i])))
         return Summary(level, tuple(rows), self.advice(), self.rule_name)
 
     def _by_rule(self, who: str, rules: Sequence[float] | None, options: dict[str, Any]) -> Array:

@@ -105,7 +105,7 @@ def test_the_key_is_in_no_representation():
 
 FAR = {  # statistics whose numbers are far from zero for the width of their box, and their records' extremes
     "mean": (Mean([(1e9, 1e9 + 8.0)]), 1e9, 1e9 + 8.0),
-    "negative mean": (Mean([(-3e12 - 1.0, -3e12)]), -3e12 - 1.0, -3e12),
+    "negative mean": (Mean([(-2e9 - 8.0, -2e9)]), -2e9 - 8.0, -2e9),
     "two means": (Mean([(1e9, 1e9 + 8.0), (0.1, 0.3)]), [1e9, 0.1], [1e9 + 8.0, 0.3]),
     "a mean of the user's, less a public number": (
         Custom(lambda r: math.fsum(r[:, 0] - 1e6) / len(r), 8.0, [(0.0, 8.0)]), 1e6, 1e6 + 8.0,
