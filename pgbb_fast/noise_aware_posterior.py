@@ -249,7 +249,7 @@ class NoiseAwarePosterior(Posterior):
                 raise DomainError(f"{name} is negative")
         if not (arrays["box"][:, 0] < arrays["box"][:, 1]).all():
             raise DomainError("box must have low < high")
-        hessians = []
+        hessians: list[Hessian] = []
         for numbers in settings["local"]:
             check.positive(who, "count", numbers["count"])
             if numbers["drift"] is not None:
