@@ -9,8 +9,10 @@ the utility and the budget's split are ours.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,10 +32,11 @@ from pgbb_fast.releases import Keys
 from pgbb_fast.silence import unseen
 from pgbb_fast.spending import Spender
 
-__all__ = ["BLBQuantiles", "LittlePosterior", "LittleReport", "median_probabilities", "spent"]
+__all__ = ["BLBQuantiles", "LittlePosterior", "LittleReport", "median_weights", "spent"]
 
 Array = NDArray[np.float64]
 PURPOSE_MEDIAN = 5  # beside those of kernels.scalar.random and of resampling
+BITS = 190  # of the largest weight of a cell
 CELLS = 60  # of a root's size, that the medians are chosen from
 RATIO = 2.0 ** (1.0 / 8.0)  # between their edges
 LEAST_SUBSET = 10
@@ -120,29 +123,36 @@ def calibrate(n: int, subsets: int, medians: int, *, epsilon: float, delta: floa
     return LittleReport(total, delta, medians, each, multiplier, n, subsets, budget=epsilon)
 
 
-def median_probabilities(values: Array, edges: Array, epsilon: float) -> Array:
-    """The exponential mechanism for the cell with a median (McSherry and Talwar 2007; Smith 2011): probabilities of the
-    cells [0, e_1], (e_1, e_2], ..., (e_(K-1), inf) that ``edges`` e_1 < ... < e_K end, (K,).
+def median_weights(values: Array, edges: Array, epsilon: float) -> list[int]:
+    """The exponential mechanism for the cell with a median (McSherry and Talwar 2007; Smith 2011).
 
-    The utility of a cell is minus the number of values that would have to move for it to hold a median: -max(0,
-    #{values below it} - s/2, s/2 - #{values not above it}).  Replacing one of the s values moves each count, hence the
-    utility, by at most 1, so probabilities proportional to exp(epsilon utility / 2) are epsilon-private.
+    Integers proportional to the probabilities of the cells [0, e_1], (e_1, e_2], ..., (e_(K-1), inf) that ``edges``
+    e_1 < ... < e_K end, (K,).  The utility of a cell is minus the number of values that would have to move for it to
+    hold a median: -max(0, #{values below it} - s/2, s/2 - #{values not above it}), 0 for the cell that holds it.
+    Replacing one of the s values moves each count, hence the utility, by at most 1, so weights with a ratio of at most
+    exp(epsilon / 2) between utilities that differ by 1 are epsilon-private.  Exactly: the weight of utility -k/2 is the
+    k-th of W_0 = 2^``BITS``, W_(k+1) = ceil(W_k r), r a fraction of at least exp(-epsilon / 4), so that
+    W_k / W_(k+2) <= 1 / r^2.
     """
-    half = len(values) / 2.0
-    upto = (values[:, None] <= edges).sum(axis=0).astype(np.float64)
-    upto[-1] = len(values)
-    below = np.concatenate([[0.0], upto[:-1]])
-    utility = -np.maximum(0.0, np.maximum(below - half, half - upto))
-    weight = np.exp(epsilon / 2.0 * (utility - utility.max()))
-    return np.asarray(weight / weight.sum())
+    s = len(values)
+    upto = (values[:, None] <= edges).sum(axis=0)
+    upto[-1] = s
+    below = np.concatenate([[0], upto[:-1]])
+    halves = np.maximum(0, np.maximum(2 * below - s, s - 2 * upto)).tolist()
+    ratio = math.nextafter(math.nextafter(math.exp(-epsilon / 4.0), 2.0), 2.0)
+    up, down = min(1.0, ratio).as_integer_ratio()
+    table = [1 << BITS]
+    while len(table) <= max(halves):
+        table.append(-(-table[-1] * up // down))
+    return [table[k] for k in halves]
 
 
 def _release_median(values: Array, edges: Array, epsilon: float, secret: Secret, number: int) -> float:
-    """The upper edge of one cell, chosen with 96 bits of the secret stream."""
-    words = reference.words(secret.key, PURPOSE_MEDIAN, number, np.zeros(1, dtype=np.int64))[0].astype(np.float64)
-    u = (words[0] + (words[1] + (words[2] + 0.5) / 2**32) / 2**32) / 2**32
-    place = np.searchsorted(np.cumsum(median_probabilities(values, edges, epsilon)), u)
-    return float(edges[min(int(place), len(edges) - 1)])
+    """The upper edge of one cell, chosen in integers with 512 bits of the secret stream: within 2^-300 of the law."""
+    weights = median_weights(values, edges, epsilon)
+    words = reference.words(secret.key, PURPOSE_MEDIAN, number, np.zeros(1, dtype=np.int64))[0]
+    place = int.from_bytes(words.astype("<u4").tobytes(), "little") * sum(weights) >> 512
+    return float(edges[bisect_right(list(accumulate(weights)), place)])
 
 
 class LittlePosterior(Posterior):

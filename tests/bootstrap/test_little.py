@@ -1,7 +1,9 @@
 """Little bootstraps with private medians: the mechanism's law, its accountant, its intervals."""
 
 import math
+from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,12 +11,17 @@ from scipy import stats
 from pgbb_fast import DataError, DomainError, NotFittedError, Posterior
 from pgbb_fast.accountant.asymptotic import gaussian_delta
 from pgbb_fast.bootstrap import BLBQuantiles, Mean
-from pgbb_fast.bootstrap.little import _release_median, calibrate, concentrated, median_probabilities, spent
+from pgbb_fast.bootstrap.little import _release_median, calibrate, concentrated, median_weights, spent
 from pgbb_fast.bootstrap.releases import Secret
 
 MEAN = Mean([(-2.0, 2.0)])
 LAW = stats.truncnorm(-2, 2)
 EDGES = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
+
+
+def median_probabilities(values, edges, epsilon):
+    weights = median_weights(values, edges, epsilon)
+    return np.array([float(Fraction(weight, sum(weights))) for weight in weights])
 
 
 def neighbours():
@@ -42,6 +49,23 @@ def test_medians_are_private_and_concentrated(epsilon):
             divergence = math.log((p**order * q ** (1 - order)).sum()) / (order - 1)
             assert divergence <= order * epsilon**2 / 8 + 1e-12
     assert largest > 0.6 * epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.2, 3.0, 40.0])
+def test_medians_are_private_exactly(epsilon):
+    """Ratios of the integers, against exp(epsilon) to 60 digits; every cell can occur, and the law is the mechanism's
+    to 1e-12 where its weights are above 2^-100."""
+    with mpmath.workdps(60):
+        for a, b in list(neighbours())[:100]:
+            p, q = (median_weights(v, EDGES, epsilon) for v in (a, b))
+            assert min(p) >= 1
+            assert all(mpmath.mpf(x * sum(q)) <= mpmath.exp(epsilon) * y * sum(p) for x, y in zip(p, q, strict=True))
+            half = len(a) / 2
+            upto = np.r_[(a[:, None] <= EDGES[:-1]).sum(axis=0), len(a)]
+            utility = np.minimum(0, np.minimum(half - np.r_[0, upto[:-1]], upto - half))
+            for weight, u in zip(p, utility, strict=True):
+                exact = mpmath.exp(epsilon / 2 * u)
+                assert exact < 2.0**-100 or abs(mpmath.mpf(weight) / 2**190 / exact - 1) < 1e-12
 
 
 def test_the_likeliest_cell_holds_the_median():
