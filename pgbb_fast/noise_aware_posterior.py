@@ -218,7 +218,9 @@ class NoiseAwarePosterior(Posterior):
             LocalPosterior(
                 centre=arrays[f"centre.{j}"],
                 gradient=arrays[f"gradient.{j}"],
-                hessian=Hessian(*(arrays[f"hessian.{name}.{j}"] for name in HESSIAN_ARRAYS), limits[j]),
+                hessian=Hessian(
+                    **{name: arrays[f"hessian.{name}.{j}"] for name in HESSIAN_ARRAYS}, limit=limits[j]
+                ),
                 omega=arrays[f"omega.{j}"],
                 **{name: numbers[name] for name in ("count", "drift", "smoothing")},
             )

@@ -207,7 +207,8 @@ class Posterior(ABC):
             for i, name in enumerate(self.names):
                 split = (None, None) if parts is None else tuple(float(np.sqrt(part[j, i])) for part in parts)
                 prior = priors is not None and bool(priors[j, i])
-                rows.append(Row(rule, name, *(float(a[j, i]) for a in (mean, sd, low, high)), *split, prior))
+                m, s, a, b = (float(part[j, i]) for part in (mean, sd, low, high))
+                rows.append(Row(rule, name, m, s, a, b, split[0], split[1], is_prior=prior))
         return Summary(level, tuple(rows), self.advice(), self.rule_name)
 
     def _by_rule(self, rules: Sequence[float] | None, **options: Any) -> Array:
