@@ -147,7 +147,9 @@ def explore(
                     number,
                     chosen,
                     math.sqrt(T * K * chance),
-                    statistics.fit(number, known, location=known) if late else None,
+                    statistics.fit(number, known, location=known)
+                    if late and known @ statistics.counts(number)
+                    else None,
                     always=segment % WIDE > 0,
                 )
                 for number, chance in enumerate(chances)

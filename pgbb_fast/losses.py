@@ -137,9 +137,11 @@ class Loss:
         return {"logistic": 0.25 + self.ridge, "huber_fixed": 1.0}.get(self.kernel, math.inf)
 
     def curvature_scale(self, rule: int) -> float:
-        """Scale of the prior of f: that of residuals a tenth of half the range of y, at most the loss's own limit."""
-        limit = self.curvature_limit(rule)
-        return min(limit, self.density(rule) / TYPICAL)
+        """Scale of the prior of f: that of residuals a tenth of half the range of y, at most the loss's own limit; inf
+        where nothing public tells (a user's loss, a location)."""
+        if self.own or self.kernel in LOCATION:
+            return math.inf
+        return min(self.curvature_limit(rule), self.density(rule) / TYPICAL)
 
     def score_correlation(self) -> NDArray[np.float64]:
         """Correlation between the rules' scores under a correct model, (L, L): between quantile levels t < t' it is

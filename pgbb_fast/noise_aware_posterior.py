@@ -53,7 +53,7 @@ class NoiseAwarePosterior(Posterior):
     """
 
     kind = "noise-aware"
-    _unbounded = ("hessian.relative",)
+    _unbounded = ("hessian.relative", "hessian.typical")
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class Optimiser:
     def __post_init__(self) -> None:
         who = "Optimiser"
         for name in ("learning_rate", "final_rate"):
-            check.between(who, name, getattr(self, name), 1e-12, 1e3)
+            check.between(who, name, getattr(self, name), 1e-100, 1e100)
         if not 0.0 <= check.real(who, "average", self.average) <= 1.0:
             raise DomainError(f"{who}: average must lie in [0, 1], got {self.average:g}")
         check.one_of(who, "schedule", self.schedule, SCHEDULES)

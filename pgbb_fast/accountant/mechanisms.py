@@ -16,6 +16,7 @@ from pgbb_fast.validation import between, integer, one_of, probability
 Minibatch = Literal["shared", "independent"]
 Adjacency = Literal["replace-one", "add-remove"]
 LEAST, MOST = 1e-50, 1e50     # of real parameters, so that their squares and quotients are finite
+LEAST_DELTA = 1e-100            # of a guarantee
 LEAST_EPSILON = 1e-15           # to calibrate to: double precision tells 1 from e^epsilon
 MOST_COUNT = 2**53              # of whole ones, up to which double precision is exact
 
