@@ -65,7 +65,7 @@ def epsilon(
     delta : float
         In (0, 1).
     method : {"pld", "renyi", "renyi-series"}
-        Privacy-loss distributions (within about 0.05% of the truth); the Renyi closed form; Proposition 2.2's
+        Privacy-loss distributions (see :func:`epsilon_bounds` for how near the truth); the Renyi closed form; Proposition 2.2's
         series.
     conversion : {"cks", "standard"}, optional
         Renyi methods only; "cks" where not given.
@@ -109,10 +109,13 @@ def delta(
 
 
 def epsilon_bounds(mechanism: Mechanism, *, delta: float) -> Bounds:
-    """A bracket of the mechanism's epsilon at ``delta`` by privacy-loss distributions, refined to about 0.03%.
+    """A bracket of the mechanism's epsilon at ``delta`` by privacy-loss distributions.
 
     The truth bracketed is that of the dominating pair: exact for the worst-case database, and the upper end is
-    what may be claimed.
+    what may be claimed.  Refined until the ends are within 0.03% of each other or hardly come closer, four times
+    at most: the width isn't promised, and is what the two ends say.  It is wide where a record is drawn seldom
+    (q T of 1 to 100 and q below 1e-3): the ends are then up to 1% apart, and the lower one can be useless, even 0,
+    under add-remove neighbours or at a delta below 1e-9.
     """
     from pgbb_fast.accountant.pairs import pair_for
     from pgbb_fast.accountant.pld import epsilon_bound
@@ -125,7 +128,11 @@ def epsilon_bounds(mechanism: Mechanism, *, delta: float) -> Bounds:
 
 
 def delta_bounds(mechanism: Mechanism, *, epsilon: float) -> Bounds:
-    """A bracket of the mechanism's delta at ``epsilon`` (>= 0); see :func:`epsilon_bounds`."""
+    """A bracket of the mechanism's delta at ``epsilon`` (>= 0); see :func:`epsilon_bounds`.
+
+    Refined until the ends are within 0.1% of each other or hardly come closer.  A small error of epsilon is a large
+    one of delta where delta is small: below 1e-9 the upper end can be 9% above the lower one.
+    """
     from pgbb_fast.accountant.pairs import pair_for
     from pgbb_fast.accountant.pld import delta_bound
 
@@ -146,9 +153,15 @@ def noise_multiplier(
 ) -> float:
     """A noise multiplier at which the mechanism is (epsilon, delta)-private.
 
-    The smallest that the method can show, to within 1e-5 (relative), and at least 1e-4.  The mechanism's own
+    The smallest that the method can show, to within 1e-5 (relative), and at least 1e-4; where epsilon as computed
+    jumps or is blurred (rarely drawn records at a small delta), to within 1e-3 or that blur.  The mechanism's own
     ``noise_multiplier`` is ignored and may be ``None``.  The value returned was itself accounted and found to
-    meet the target.
+    meet the target; the search ends after at most 120 evaluations.
+
+    Raises
+    ------
+    PrivacyError
+        No noise multiplier up to 1e15 was found to meet the target.
     """
     who = "noise_multiplier"
     check_mechanism(who, mechanism)
@@ -156,10 +169,10 @@ def noise_multiplier(
     delta = check_delta(who, delta)
     conversion = check_method(who, method, conversion)
     function = epsilon_function(who, mechanism, delta, method, conversion)
-    start = first_guess(mechanism, epsilon, delta)
+    start, slope = first_guess(mechanism, epsilon, delta), 1.0
     if method == "pld":
-        start = _near(who, mechanism, epsilon, delta, start)
-    return _calibrated(who, function, epsilon, start).upper
+        start, slope = _near(who, mechanism, epsilon, delta, start)
+    return _calibrated(who, function, epsilon, start, slope=slope)[0].upper
 
 
 def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: float) -> Bounds:
@@ -181,9 +194,9 @@ def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: floa
             [(pair_for(mechanism, noise), mechanism.releases)], delta, quality, upper=upper
         )
 
-    start = _near(who, mechanism, epsilon, delta, first_guess(mechanism, epsilon, delta))
-    high = _calibrated(who, side(True), epsilon, start).upper
-    low = _calibrated(who, side(False), epsilon, math.log(high) - 1e-4).lower
+    start, slope = _near(who, mechanism, epsilon, delta, first_guess(mechanism, epsilon, delta))
+    high = _calibrated(who, side(True), epsilon, start, slope=slope)[0].upper
+    low = _calibrated(who, side(False), epsilon, math.log(high) - 1e-4, slope=slope)[0].lower
     return Bounds(0.0 if low <= LEAST_NOISE else min(low, high), high)
 
 
@@ -282,8 +295,11 @@ def first_guess(mechanism: Mechanism, epsilon: float, delta: float) -> float:
     return math.log(2 * rate * math.sqrt(mechanism.releases * second) / mu)
 
 
-def _near(who: str, mechanism: Mechanism, epsilon: float, delta: float, start: float) -> float:
-    """Logarithm of a noise multiplier within some 0.1% of the right one, by coarse looks at ``epsilon`` itself."""
+def _near(who: str, mechanism: Mechanism, epsilon: float, delta: float, start: float) -> tuple[float, float]:
+    """Logarithm of a noise multiplier some 0.1% from the right one, by coarse looks at ``epsilon`` itself.
+
+    And how steeply epsilon's logarithm falls there.
+    """
     from pgbb_fast.accountant.pairs import Quality, pair_for
     from pgbb_fast.accountant.pld import epsilon_near
 
@@ -291,22 +307,40 @@ def _near(who: str, mechanism: Mechanism, epsilon: float, delta: float, start: f
         parts = [(pair_for(mechanism, noise), mechanism.releases)]
         return epsilon_near(parts, delta, epsilon, Quality(tolerance=1e-3, bins=80), upper=True)
 
-    return math.log(_calibrated(who, value, epsilon, start, tolerance=1e-3).upper)
+    found, slope = _calibrated(who, value, epsilon, start, tolerance=1e-3)
+    return math.log(found.upper), slope
 
 
 def _calibrated(
-    who: str, function: Callable[[float], float], target: float, start: float, *, tolerance: float = 1e-5
-) -> Bounds:
-    """Neighbouring tested noise multipliers: epsilon above ``target`` at the lower, not above at the upper."""
+    who: str,
+    function: Callable[[float], float],
+    target: float,
+    start: float,
+    *,
+    tolerance: float = 1e-5,
+    slope: float = 1.0,
+) -> tuple[Bounds, float]:
+    """Tested noise multipliers, epsilon above ``target`` at the lower and not above at the upper; and the slope.
+
+    Where epsilon is blurred they are as close as the blur lets them come (see ``bracket_root``).
+    """
 
     def excess(log_noise: float) -> float:
         got = function(math.exp(log_noise))
+        if math.isnan(got):
+            return math.inf
         return math.log(got / target) if got > 0 else -math.inf
 
     found = bracket_root(
-        excess, start, who=who, low=math.log(LEAST_NOISE), high=math.log(_MOST_NOISE), tolerance=tolerance
+        excess,
+        start,
+        who=who,
+        low=math.log(LEAST_NOISE),
+        high=math.log(_MOST_NOISE),
+        tolerance=tolerance,
+        slope=slope,
     )
-    return Bounds(math.exp(found.bad), math.exp(found.good))
+    return Bounds(math.exp(found.bad), math.exp(found.good)), found.slope
 
 
 def _refined(bound: Callable[..., float], width: float = 3e-4) -> Bounds:

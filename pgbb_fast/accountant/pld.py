@@ -36,6 +36,7 @@ _CUT = 1e-5  # mass of P cut to infinite loss, relative to delta
 _SMALLEST_LOG_DELTA = -700.0
 _BLUR = 1e-3  # share of delta that round-off and window margins may make up before something else is tried
 _ATTEMPTS = 6
+_SAME = 0.02
 _MOST_CELLS = 1.5e6  # cells, over all nodes
 _FEW_CELLS = 3e5  # so many need not be made fewer
 _MOST_WINDOW = 1e5  # lattice points in one composed standard deviation
@@ -73,7 +74,9 @@ def _one_epsilon(parts: Sequence[Part], direction: int, delta: float, quality: Q
         value, blur = _look(lattices, guess, log_delta, upper)
         found = min(found, value) if upper else max(found, value)
         near = blur < _BLUR and 0.6 * guess < found < 1.7 * guess
-        if quality is fine and (near or found == 0.0):
+        # another look at the same place would see the same
+        same = abs(found - guess) <= _SAME * guess if math.isfinite(found) else False
+        if quality is fine and (near or same or found == 0.0):
             break
         if near or 0.2 * guess < found < 5 * guess or found == 0.0:
             quality = fine
