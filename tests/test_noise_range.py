@@ -10,7 +10,7 @@ import pytest
 
 from pgbb_fast import DomainError, PrivateHuberRegressor, PrivateMean, PrivateMEstimator, plan
 from pgbb_fast.baselines import DPSGLD, NoisyGibbsMean, NoisyGibbsRegressor, NoisyNewton
-from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstrap
+from pgbb_fast.bootstrap import BLBQuantiles, Custom, DPBootstrap, Mean, MOutOfNBootstrap
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.kernels.scalar.normal import MOST_SIGMA, REACH
 from pgbb_fast.privacy import MOST_MULTIPLIER, MOST_RECORDS, require_clip, require_noise
@@ -98,8 +98,11 @@ def test_no_problem_is_made_that_could_overflow(change, message):
 
 @pytest.mark.parametrize("width", [1e-300, 1e-290])
 def test_a_bootstrap_of_tiny_ranges_is_refused(width):
-    with pytest.raises(DomainError, match=r"sensitivity l / m is .* rescale"):
+    with pytest.raises(DomainError, match=r"x_bounds\[0\] must be .* change the units"):
         DPBootstrap(Mean([(0.0, width)]), **ONE).fit(X)
+    tiny = Custom(lambda sample: 0.0, width, [(0.0, 1e-20)])
+    with pytest.raises(DomainError, match="box of theta is over"):
+        DPBootstrap(tiny, **ONE).fit(X)
 
 
 def test_large_noise_still_averages_out_to_the_truth():

@@ -65,8 +65,8 @@ def epsilon(
     delta : float
         In (0, 1).
     method : {"pld", "renyi", "renyi-series"}
-        Privacy-loss distributions (see :func:`epsilon_bounds` for how near the truth); the Renyi closed form; Proposition 2.2's
-        series.
+        Privacy-loss distributions (see :func:`epsilon_bounds` for how near the truth); the Renyi closed form;
+        Proposition 2.2's series.
     conversion : {"cks", "standard"}, optional
         Renyi methods only; "cks" where not given.
 
