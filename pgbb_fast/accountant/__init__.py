@@ -12,6 +12,7 @@ from pgbb_fast.accountant.api import (
 )
 from pgbb_fast.accountant.asymptotic import asymptotic_delta, asymptotic_mu, asymptotic_noise_multiplier
 from pgbb_fast.accountant.curves import curve, sweep, trade_off
+from pgbb_fast.accountant.events import DiscreteGaussian, LaplaceMechanism
 from pgbb_fast.accountant.ledger import Budget, Entry, Ledger
 from pgbb_fast.accountant.mechanisms import (
     BlockedGaussian,
@@ -26,7 +27,9 @@ __all__ = [
     "BlockedGaussian",
     "Bounds",
     "Budget",
+    "DiscreteGaussian",
     "Entry",
+    "LaplaceMechanism",
     "Ledger",
     "ResampledGaussian",
     "SubsampledGaussian",

@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from pgbb_fast.accountant._checks import check_epsilon
+from pgbb_fast.accountant.events import DiscreteGaussian, Event, LaplaceMechanism, check_event, event_moment
 from pgbb_fast.accountant.mechanisms import (
     Adjacency,
     BlockedGaussian,
-    Mechanism,
     ResampledGaussian,
     SubsampledGaussian,
-    check_mechanism,
     check_noise,
 )
 from pgbb_fast.accountant.orders import epsilon_from_moments
@@ -24,10 +23,12 @@ from pgbb_fast.validation import between, one_of, positive
 
 LedgerMethod = Literal["pld", "renyi"]
 
-_KINDS: dict[str, type[BlockedGaussian] | type[SubsampledGaussian] | type[ResampledGaussian]] = {
+_KINDS: dict[str, type[Event]] = {
     "BlockedGaussian": BlockedGaussian,
     "SubsampledGaussian": SubsampledGaussian,
     "ResampledGaussian": ResampledGaussian,
+    "LaplaceMechanism": LaplaceMechanism,
+    "DiscreteGaussian": DiscreteGaussian,
 }
 _FORMAT = "pgbb-fast ledger 1"
 
@@ -48,7 +49,7 @@ class Budget:
 class Entry:
     """One recorded release: what was run, and a note that must not be computed from records."""
 
-    mechanism: Mechanism
+    mechanism: Event
     label: str = ""
 
 
@@ -92,11 +93,10 @@ class Ledger:
         """The neighbour relation of the entries; ``None`` while there are none."""
         return self._entries[0].mechanism.adjacency if self._entries else None
 
-    def record(self, mechanism: Mechanism, *, label: str = "") -> Entry:
+    def record(self, mechanism: Event, *, label: str = "") -> Entry:
         """Append a release; refuses one that the budget does not hold, or of another neighbour relation."""
         who = "Ledger.record"
-        check_mechanism(who, mechanism)
-        check_noise(who, mechanism)
+        check_event(who, mechanism)
         if not isinstance(label, str):
             raise DomainError(f"{who}: label must be a string, got {type(label).__name__}")
         if self._entries and mechanism.adjacency != self.adjacency:
@@ -218,19 +218,26 @@ class Ledger:
         from pgbb_fast.accountant.replay import events
 
         delta = between("Ledger.replay", "delta", delta, 0.0, 1.0)
-        return [event for entry in self._entries for event in events(entry.mechanism, delta, bins)]
+        found: list[dict[str, Any]] = []
+        for entry in self._entries:
+            if isinstance(entry.mechanism, (LaplaceMechanism, DiscreteGaussian)):
+                raise PrivacyError(
+                    f"Ledger.replay: {type(entry.mechanism).__name__} is no mixture of Gaussians; replay the others alone"
+                )
+            found += events(entry.mechanism, delta, bins)
+        return found
 
 
 def _parts(entries: Sequence[Entry]) -> list[tuple[Any, int]]:
     """Pairs and counts, equal mechanisms taken together."""
     from dataclasses import replace
 
-    from pgbb_fast.accountant.pairs import pair_for
+    from pgbb_fast.accountant.event_pairs import event_pair
 
-    counts: dict[Mechanism, int] = {}
+    counts: dict[Event, int] = {}
     for entry in entries:
         m = entry.mechanism
-        one: Mechanism
+        one: Event
         if isinstance(m, ResampledGaussian):
             one, times = replace(m, replicates=1), m.replicates
         elif isinstance(m, BlockedGaussian) and m.minibatch == "independent":
@@ -238,12 +245,17 @@ def _parts(entries: Sequence[Entry]) -> list[tuple[Any, int]]:
         else:
             one, times = replace(m, steps=1), m.steps
         counts[one] = counts.get(one, 0) + times
-    return [(pair_for(m, check_noise("Ledger", m)), n) for m, n in counts.items()]
+    return [(event_pair(m), n) for m, n in counts.items()]
 
 
 def _moment(entries: Sequence[Entry], order: int) -> float:
     from pgbb_fast.accountant.moments import composed_moment
 
-    return sum(
-        composed_moment("Ledger", e.mechanism, check_noise("Ledger", e.mechanism), order, "renyi") for e in entries
-    )
+    total = 0.0
+    for entry in entries:
+        m = entry.mechanism
+        if isinstance(m, (LaplaceMechanism, DiscreteGaussian)):
+            total += event_moment(m, order)
+        else:
+            total += composed_moment("Ledger", m, check_noise("Ledger", m), order, "renyi")
+    return total
