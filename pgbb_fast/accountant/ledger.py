@@ -221,9 +221,8 @@ class Ledger:
         found: list[dict[str, Any]] = []
         for entry in self._entries:
             if isinstance(entry.mechanism, (LaplaceMechanism, DiscreteGaussian)):
-                raise PrivacyError(
-                    f"Ledger.replay: {type(entry.mechanism).__name__} is no mixture of Gaussians; replay the others alone"
-                )
+                name = type(entry.mechanism).__name__
+                raise PrivacyError(f"Ledger.replay: {name} is no mixture of Gaussians; replay the others alone")
             found += events(entry.mechanism, delta, bins)
         return found
 
