@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pgbb_fast.accountant.mechanisms import LEAST_DELTA
+from pgbb_fast.accountant.mechanisms import LEAST_DELTA, MOST
 from pgbb_fast.accountant.orders import Conversion
 from pgbb_fast.errors import DomainError
 from pgbb_fast.validation import between, one_of, real
@@ -16,10 +16,10 @@ _CONVERSIONS = ("standard", "cks")
 
 
 def check_epsilon(who: str, epsilon: object) -> float:
-    """``epsilon`` as a finite float, at least 0."""
+    """``epsilon`` as a float in [0, ``MOST``]."""
     number = real(who, "epsilon", epsilon)
-    if not number >= 0:
-        raise DomainError(f"{who}: epsilon must be at least 0, got {number!r}")
+    if not 0 <= number <= MOST:
+        raise DomainError(f"{who}: epsilon must lie in [0, {MOST:g}], got {number!r}")
     return number
 
 

@@ -19,7 +19,7 @@ from pgbb_fast.accountant.mechanisms import (
 )
 from pgbb_fast.accountant.orders import epsilon_from_moments
 from pgbb_fast.errors import BudgetError, DomainError, PrivacyError
-from pgbb_fast.validation import between, one_of, positive
+from pgbb_fast.validation import between, one_of, positive, shown
 
 LedgerMethod = Literal["pld", "renyi"]
 
@@ -73,7 +73,7 @@ class Ledger:
 
     def __init__(self, *, budget: Budget | None = None, method: LedgerMethod = "pld") -> None:
         if budget is not None and not isinstance(budget, Budget):
-            raise DomainError(f"Ledger: budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
+            raise DomainError(f"Ledger: budget must be a Budget(epsilon=..., delta=...), got {shown(budget)}")
         self._budget = budget
         self._method: LedgerMethod = one_of("Ledger", "method", method, ("pld", "renyi"))
         self._entries: tuple[Entry, ...] = ()

@@ -18,8 +18,8 @@ from pgbb_fast import validation as check
 from pgbb_fast.bootstrap.solver import Curve, Rows, accuracy, huber_curve, logistic_curve, minimise
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.design import Bounds, Design, different_names, interval, pairs
+from pgbb_fast.estimators.generalised import two_classes
 from pgbb_fast.estimators.records import features, given_names, require_finite, require_host, target
-from pgbb_fast.estimators.regression import two_classes
 from pgbb_fast.kernels.arguments import as_double
 from pgbb_fast.posterior import AffineMap
 from pgbb_fast.silence import FAILURES

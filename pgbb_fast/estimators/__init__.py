@@ -1,12 +1,11 @@
 """Estimators: ``fit`` spends the budget, ``posterior_`` is free."""
 
+from pgbb_fast.estimators.generalised import PrivateGeneralisedRegressor, PrivateLogisticRegressor
 from pgbb_fast.estimators.location import PrivateMean
 from pgbb_fast.estimators.m_estimation import PrivateMEstimator
 from pgbb_fast.estimators.regression import (
     PrivateExpectileRegressor,
-    PrivateGeneralisedRegressor,
     PrivateHuberRegressor,
-    PrivateLogisticRegressor,
     PrivateQuantileRegressor,
 )
 

@@ -298,9 +298,8 @@ def test_means(kind):
     assert np.abs(z).max() < 4
     assert (model.posterior_.sd() < [0.1, 0.05]).all()
     times = rng.exponential(2.0, (5_000, 1))
-    waiting = PrivateMean(x_bounds=[(0, 20)], coef_bounds=[(0.5, 8)], loss="exponential", clip=60.0, **settings).fit(
-        times
-    )
+    bounds = {"x_bounds": [(0, 20)], "coef_bounds": [(0.5, 8)]}
+    waiting = PrivateMean(loss="exponential", clip=60.0, **bounds, **{**settings, "epsilon": 8.0}).fit(times)
     assert abs(waiting.posterior_.mean()[0] - np.minimum(times, 20).mean()) < 4 * waiting.posterior_.sd()[0]
     assert waiting.posterior_.sd()[0] < 0.5
 
