@@ -90,7 +90,7 @@ def spy(patch):
     def own(real):
         def call(gradient, records, draws, mechanism, stream):
             exact = real(gradient, records, draws, mechanism, stream)
-            seen.doors.append((records, draws, mechanism, stream, exact))
+            seen.doors.append((records, draws, mechanism, stream, exact.copy()))    # noise is added in place
             return exact
 
         return call
