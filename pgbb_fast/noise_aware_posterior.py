@@ -242,8 +242,9 @@ class NoiseAwarePosterior(Posterior):
         who = "noise-aware posterior"
         for name, array in arrays.items():
             if name.startswith(SYMMETRIC):
-                same = np.where(array == array.T, 0.0, array - array.T)  # of infinities too
-                if not np.abs(same).max() <= 1e-9 * np.abs(array[np.isfinite(array)]).max(initial=0.0):
+                known = np.isfinite(array)
+                finite = np.where(known, array, 0.0)
+                if (known != known.T).any() or not np.abs(finite - finite.T).max() <= 1e-9 * np.abs(finite).max():
                     raise DomainError(f"{name} is not symmetric")
             if name.startswith(POSITIVE) and not (array >= 0.0).all():
                 raise DomainError(f"{name} is negative")

@@ -18,6 +18,7 @@ class Bracket(NamedTuple):
 
 
 _MOST_STEPS = 30  # evaluations until both ends are known, and as many until they are close
+_FARTHER = 1.5
 _CLOSE = 1e-3  # ends this close need not come closer where the value jumps between them
 _JUMP = 8.0  # a jump: as many times steeper than the first bracket
 
@@ -50,7 +51,7 @@ def bracket_root(
     x = min(max(start, low), high)
     good = bad = None
     size = 0.3
-    for _ in range(_MOST_STEPS):
+    for looks in range(_MOST_STEPS):
         fx = seen(x)
         if fx > 0:
             bad = (x, fx)
@@ -62,7 +63,8 @@ def bracket_root(
             return Bracket(low, low)
         if bad is not None and x >= high:
             raise PrivacyError(f"{who}: no value between e^{low:.0f} and e^{high:.0f} meets the target")
-        move = 1.1 * abs(fx) / slope + tolerance if math.isfinite(fx) else math.inf
+        # farther each time: a slope far below the one assumed would only be crept along
+        move = 1.1 * abs(fx) / slope * _FARTHER**looks + tolerance if math.isfinite(fx) else math.inf
         step = min(size, move)
         size *= 2
         x = min(max(x + (step if fx > 0 else -step), low), high)

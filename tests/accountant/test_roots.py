@@ -29,7 +29,7 @@ def search(function, start=0.0, **limits):
     return found, counted.calls
 
 
-@pytest.mark.parametrize("slope", [1.0, 13.0])
+@pytest.mark.parametrize("slope", [0.1, 1.0, 13.0])
 @pytest.mark.parametrize("root", [-3.7, 0.0, 0.21, 11.0])
 def test_a_smooth_value_is_bracketed_within_the_tolerance(slope, root):
     found, calls = search(lambda x: slope * (root - x))
