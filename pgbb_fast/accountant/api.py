@@ -114,7 +114,7 @@ def epsilon_bounds(mechanism: Mechanism, *, delta: float) -> Bounds:
     The truth bracketed is that of the dominating pair: exact for the worst-case database, and the upper end is
     what may be claimed.  Refined until the ends are within 0.03% of each other or hardly come closer, four times
     at most: the width isn't promised, and is what the two ends say.  It is wide where a record is drawn seldom
-    (q T of 1 to 100 and q below 1e-3): the ends are then up to 1% apart, and the lower one can be useless, even 0,
+    (q T of 1 to 100 and q below 1e-3): the lower end can be a third below the upper, or useless, even 0,
     under add-remove neighbours or at a delta below 1e-9.
     """
     from pgbb_fast.accountant.pairs import pair_for
