@@ -26,6 +26,7 @@ _OUTSIDE = 1e-15  # tilted mass below, and above, the window
 _GENTLE = 3.0  # see _gentlest
 _FINE = 2e-11  # round-off expected of a transform, as a share of what is transformed: eta times a root of the length
 _ROOM = -11.0  # log of the share of delta that round-off should stay below
+_LARGEST_LOG = 650.0  # masses tilted back by more are not looked at
 _WIDEST = 600.0  # losses further than this above the first one looked at are not searched
 
 
@@ -200,38 +201,45 @@ class Composed:
     wrapped: float  # tilted mass below the window, which wraps into it
     infinity: float  # what of ``above`` is at infinity already before composing
 
-    def _noise_norm(self) -> float:
-        r"""Bound on the 2-norm of :math:`e^{-t x} (1 - e^{-x})` over x = h, 2h, ..., at most N terms."""
+    def _log_noise_norm(self) -> float:
+        r"""log of a bound on the 2-norm of :math:`e^{-t x} (1 - e^{-x})` over x = h, 2h, ..., at most N terms.
+
+        In logarithms, because what it multiplies may be as large as it is small.
+        """
         t, h, n = self.tilt, self.h, float(len(self.mass))
         if t <= 0:
-            return math.sqrt(n)
-        ratio = math.exp(-2 * t * h)
-        gap = -math.expm1(-2 * t * h)
-        return math.sqrt(min(n, 1 / gap, h * h * ratio * (1 + ratio) / gap**3))
+            return 0.5 * math.log(n)
+        log_gap = math.log(-math.expm1(-2 * t * h))
+        third = 2 * math.log(h) - 2 * t * h + math.log1p(math.exp(-2 * t * h)) - 3 * log_gap
+        return 0.5 * min(math.log(n), -log_gap, third)
 
     def profile(self, low: float, *, upper: bool) -> Profile:
-        """Bounds of delta at lattice losses from about ``low`` on."""
-        start = int(np.clip(math.floor(low / self.h) - self.first, 0, len(self.mass) - 2))
+        """Bounds of delta at lattice losses from about ``low`` on, or from where the masses can be tilted back."""
+        start = math.floor(low / self.h) - self.first
+        if self.tilt > 0:  # below, what is tilted back overflows, and nothing is known
+            start = max(start, math.ceil((self.log_scale - _LARGEST_LOG) / self.tilt / self.h) - self.first)
+        start = int(np.clip(start, 0, len(self.mass) - 2))
         n = len(self.mass) - start
         x = self.h * np.arange(n)
         origin = self.h * (self.first + start)
-        weight = np.maximum(self.mass[start:], 0.0) * np.exp(-np.minimum(self.tilt * x, 740.0))
+        log_factor = self.log_scale - self.tilt * (origin + x)
+        unknown = log_factor > _LARGEST_LOG + 1.0
+        weight = np.maximum(self.mass[start:], 0.0) * np.exp(np.minimum(log_factor, _LARGEST_LOG + 1.0))
         s1 = np.cumsum(weight[::-1])[::-1]
         s2 = np.cumsum((weight * np.exp(-np.minimum(x, 740.0)))[::-1])[::-1]
         n = int(np.searchsorted(x, _WIDEST))
-        s1, s2, x = s1[:n], s2[:n], x[:n]
-        log_unit = self.log_scale - self.tilt * origin
-        scale = math.exp(min(log_unit, 700.0))
+        s1, s2, x, log_factor, unknown = s1[:n], s2[:n], x[:n], log_factor[:n], unknown[:n]
         slack = self.relative + 4 * UNIT * len(weight)
-        local = np.exp(np.minimum(log_unit - self.tilt * x, 700.0))
-        noise = self.rounding * self._noise_norm() * local
+        local = np.exp(np.minimum(log_factor, _LARGEST_LOG + 1.0))
+        noise = self.rounding * np.exp(np.minimum(log_factor + self._log_noise_norm(), _LARGEST_LOG + 1.0))
+        noise = np.where(unknown, 1.0, noise)  # delta is at most 1
         if upper:
-            s1, s2 = scale * (1 + slack) * s1, scale * (1 - slack) * s2
+            s1, s2 = (1 + slack) * s1, (1 - slack) * s2
             margin = noise + self.above
         else:
-            s1, s2 = scale * (1 - slack) * s1, scale * (1 + slack) * s2
+            s1, s2 = (1 - slack) * s1, (1 + slack) * s2
             margin = -noise - self.wrapped * local
-        value = s1 - np.exp(x) * s2 + margin
+        value = np.where(unknown, 1.0 if upper else 0.0, s1 - np.exp(x) * s2 + margin)
         return Profile(origin, x, s1, s2, margin, value, upper, self.above, self.infinity if upper else 0.0)
 
 

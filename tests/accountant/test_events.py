@@ -151,3 +151,13 @@ def test_budget_file_and_refusals():
             LaplaceMechanism(**({"scale_over_sensitivity": 1.0, "steps": 1, "adjacency": "add-remove"} | bad))
     with pytest.raises(DomainError):
         mixed.record(SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency="replace-one"))
+
+
+@pytest.mark.parametrize(("scale", "steps"), [(0.002, 1), (0.002, 3), (0.02, 2)])
+@pytest.mark.parametrize("small", [1e-9, 1e-12])
+def test_all_but_the_largest_loss_is_never_claimed(scale, steps, small):
+    # every release loses 1/b with probability 1/2: delta(eps) >= 2^-T (1 - e^(eps - T/b))
+    ledger = ledger_of(LaplaceMechanism(scale_over_sensitivity=scale, steps=steps, adjacency="add-remove"))
+    found = ledger.epsilon(delta=small)
+    assert 2.0**-steps * -math.expm1(min(0.0, found - steps / scale)) <= small * (1 + 1e-3)
+    assert found <= steps / scale * (1 + 1e-3)
