@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from pgbb_fast.errors import DataError
 from pgbb_fast.kernels.arguments import BFLOAT16
 from pgbb_fast.kernels.cuda.spans import on_device, span_of
+from pgbb_fast.silence import unseen
 
 __all__ = ["MISSING", "Table", "array_of", "assemble", "on_gpu", "quietly", "row_labels", "table_of", "wrong"]
 
@@ -38,8 +38,7 @@ WORDS = {"U": "text", "S": "text", "T": "text", "O": "objects", "c": "complex nu
 
 def quietly(read: Callable[[], T]) -> T | None:
     """What ``read`` returns, None where it raises; no warning gets out, and no error to be chained to."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
+    with unseen():
         try:
             return read()
         except Exception:
