@@ -70,6 +70,20 @@ class Mechanism(NamedTuple):
     noise_multiplier: float
 
 
+class Stack(NamedTuple):
+    """Public inputs of one stacked step; ``theta`` (L, d)."""
+
+    theta: NDArray[np.float64]
+    constants: NDArray[np.float64]
+    map: NDArray[np.float64]
+    mix: NDArray[np.float64]
+    scale_mix: NDArray[np.float64]
+    feature_bound: float
+    clip: float
+    threshold: int
+    noise_multiplier: float
+
+
 class Stream(NamedTuple):
     """Where in the random stream: ``key`` (8,) int64 holding 32-bit words, secret; ``step`` in 0..2^32 - 1."""
 

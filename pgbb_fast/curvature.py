@@ -19,18 +19,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri_exp, pbdv
 
-__all__ = ["Hessian", "Slope", "combined"]
+__all__ = ["Hessian", "Slope", "combined", "learnt"]
 
 Array = NDArray[np.float64]
 PRIOR = 0.3     # standard deviation of a diagonal entry of W around 1
 OFF = 0.3       # over sqrt(d): of one off the diagonal around 0
+TYPICAL_OFF, WEIGHT = 0.1, 10.0     # a guess of what `learnt` learns, and for how many entries it counts
+LEAST_OFF = 0.01
 LARGEST = 0.5   # its largest standard deviation: |W_ab| < 1 for a positive definite W with a unit diagonal
 FLATNESS = 0.6  # of the prior of an eigenvalue: 1 is flat, 0 scale-free
 FAR = 15.0
@@ -347,6 +349,29 @@ def combined(own: Slope, others: Sequence[Slope], typical: float, limit: float =
         typical / scale,
         limit,
     )
+
+
+def learnt(hessians: Sequence[Hessian]) -> list[Hessian]:
+    """The same with a standard deviation of the entries off the diagonal that is learnt from all of them together.
+
+    The mean of squares less errors' squares, ``TYPICAL_OFF``^2 counting for ``WEIGHT`` entries; entries that are known
+    to ``TYPICAL_OFF`` or better weigh most.  Never above the deviation that they have.
+    """
+    total, weight = WEIGHT * TYPICAL_OFF**2, WEIGHT
+    for hessian in hessians:
+        f = hessian._level.mean if hessian._shaped.any() else 1.0
+        upper = np.triu_indices(len(hessian.basis), 1)
+        own = np.isfinite(hessian.relative[upper])
+        entry, error = (part[upper][own] / f for part in (hessian.measured, hessian.error))
+        precision = 1.0 / (1.0 + (error / TYPICAL_OFF) ** 2) ** 2
+        total += float(precision @ (entry**2 - error**2))
+        weight += float(precision.sum())
+    off = math.sqrt(max(total / weight, LEAST_OFF**2))
+    found = []
+    for hessian in hessians:
+        diagonal = np.eye(len(hessian.basis), dtype=bool) | ~np.isfinite(hessian.relative)
+        found.append(replace(hessian, relative=np.where(diagonal, hessian.relative, np.minimum(hessian.relative, off))))
+    return found
 
 
 def _shape(parts: Sequence[Slope]) -> tuple[Array, Array, Array]:

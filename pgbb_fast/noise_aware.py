@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast.curvature import Hessian, Slope
 from pgbb_fast.exploration import known_hessian, release_variance
+from pgbb_fast.prior import Prior
 from pgbb_fast.releases import Problem
 from pgbb_fast.statistics import Fit, ReleaseStatistics
 
@@ -58,6 +59,12 @@ class LocalPosterior:
         coordinates; about 1.4 without drift).
     smoothing : float
         Bandwidth h of a smoothed quantile loss, else 0.
+    public : (d, d) array, optional
+        What is added to H: slope of a public part of the gradient.
+    mapping : (d, d) array, optional
+        The model's coordinates v are mapped ones, theta = mapping' v; by default they are those of theta.
+    lost : bool
+        Whether the search says itself that it has not arrived.
     """
 
     centre: Array
@@ -67,6 +74,14 @@ class LocalPosterior:
     count: float
     drift: float
     smoothing: float = 0.0
+    public: Array | None = None
+    mapping: Array | None = None
+    lost: bool = False
+
+    @property
+    def matrix(self) -> Array:
+        """H with the public part, in the model's coordinates."""
+        return self.hessian.matrix if self.public is None else self.hessian.matrix + self.public
 
     @property
     def heaped(self) -> float:
@@ -85,11 +100,19 @@ class LocalPosterior:
         values, vectors = np.linalg.eigh(self.hessian.matrix)
         return float((values / np.maximum(self.hessian.along(vectors), 1e-300)).min())
 
-    def draw(self, size: int, rng: np.random.Generator, box: Array, score: Array, moment: Array) -> tuple[Array, Array]:
+    def draw(
+        self,
+        size: int,
+        rng: np.random.Generator,
+        prior: Prior,
+        score: Array,
+        moment: Array,
+        error: Array | None = None,
+    ) -> tuple[Array, Array]:
         """Draws of theta_0 from its posterior given the releases, and of the target's sampling deviation from it.
 
         H is drawn from its posterior.  Given H, the gradient at the centre is H (centre - theta) plus normal noise of
-        known covariance; theta has a normal prior that is as wide as the public box.  A direction in which H may be
+        known covariance; theta has a normal prior, by default as wide as the public box.  A direction in which H may be
         next to nothing keeps the prior; elsewhere the prior is forgotten.  (Joint draws of prior and noise, moved by
         the gain: the conditional law of a normal vector.)
 
@@ -101,36 +124,46 @@ class LocalPosterior:
 
         Parameters
         ----------
-        box : (d, 2) array
+        prior : Prior
+            Of theta.
         score : (size, d) array
-            Draws of the mean score's sampling error, with covariance ``moment`` (d, d).
+            Draws of the mean score's sampling error, with covariance ``moment`` (d, d), in the model's coordinates.
+        error : (size, d) array, optional
+            Standard normal numbers for the releases' noise: those of several rules may be correlated.
 
         Returns
         -------
         location, deviation : (size, d) arrays
+            In the coordinates of theta.
         """
         d = len(self.centre)
-        root = np.linalg.cholesky(self.omega)
         hessian = self.hessian.draw(size, rng)
-        middle, radius = box.mean(axis=1), (box[:, 1] - box[:, 0]) / 2.0
-        prior = middle + radius * rng.standard_normal((size, d))
-        error = rng.standard_normal((size, d)) @ root.T / math.sqrt(self.count)
-        gain = _gain(hessian, radius, self.omega / self.count + moment)
-        surprise = np.einsum("mij,mj->mi", hessian, self.centre - prior) - self.gradient + error
-        location = prior + np.einsum("mij,mj->mi", gain, surprise)
+        f = np.einsum("mii->mi", hessian).max(axis=1, keepdims=True)  # E x_j^2 <= 1, and 1 for the intercept
+        if self.public is not None:
+            hessian = hessian + self.public
+        mean, root = prior.mean, prior.root
+        if self.mapping is not None:
+            mean, root = (np.linalg.solve(self.mapping.T, part) for part in (mean, root))
+        drawn = mean + rng.standard_normal((size, d)) @ root.T
+        error = rng.standard_normal((size, d)) if error is None else error
+        error = error @ np.linalg.cholesky(self.omega).T / math.sqrt(self.count)
+        gain = _gain(hessian, root @ root.T, self.omega / self.count + moment)
+        surprise = np.einsum("mij,mj->mi", hessian, self.centre - drawn) - self.gradient + error
+        location = drawn + np.einsum("mij,mj->mi", gain, surprise)
         deviation = np.einsum("mij,mj->mi", gain, score)
+        if self.mapping is not None:
+            location, deviation = location @ self.mapping, deviation @ self.mapping
         if self.smoothing > 0.0:
-            f = np.einsum("mii->mi", hessian).max(axis=1, keepdims=True)  # E x_j^2 <= 1, and 1 for the intercept
             share = np.minimum(1.0, f * self.smoothing / HEAPED)
             deviation = deviation + self.smoothing * share * rng.standard_normal((size, d))
         return location, deviation
 
     def location(self, box: Array) -> Array:
         """Estimate of theta_0, with H at its estimate."""
-        middle, radius = box.mean(axis=1), (box[:, 1] - box[:, 0]) / 2.0
+        prior = Prior.of_box(box)
         hessian = self.hessian.matrix
-        gain = _gain(hessian[None], radius, self.omega / self.count)[0]
-        return np.asarray(middle + gain @ (hessian @ (self.centre - middle) - self.gradient))
+        gain = _gain(hessian[None], prior.root @ prior.root.T, self.omega / self.count)[0]
+        return np.asarray(prior.mean + gain @ (hessian @ (self.centre - prior.mean) - self.gradient))
 
 
 @dataclass(frozen=True)
@@ -185,9 +218,9 @@ def _root(matrix: Array) -> Array:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
-def _gain(hessian: Array, radius: Array, noise: Array) -> Array:
-    """S H (H S H + noise)^-1 for H (m, d, d), S = diag(radius^2): regression of theta on H theta + noise."""
-    left = hessian * radius**2
+def _gain(hessian: Array, prior: Array, noise: Array) -> Array:
+    """S H (H S H + noise)^-1 for H (m, d, d) and the prior's covariance S: regression of theta on H theta + noise."""
+    left = hessian @ prior
     return np.asarray(np.linalg.solve(left @ hessian + noise, left).transpose(0, 2, 1))
 
 

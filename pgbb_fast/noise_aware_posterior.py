@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
+from pgbb_fast.account import AnyReport
 from pgbb_fast.curvature import Hessian
 from pgbb_fast.errors import DomainError
 from pgbb_fast.noise_aware import LocalPosterior, Scores
 from pgbb_fast.posterior import AffineMap, Posterior, Shapes
-from pgbb_fast.privacy import PrivacyReport
+from pgbb_fast.prior import Prior
+from pgbb_fast.privacy import Circumstances
 from pgbb_fast.rules import places
 
 __all__ = ["NoiseAwarePosterior"]
@@ -32,8 +34,9 @@ FEW = 12.0  # degrees of freedom below which more budget for the scores is advis
 UNCERTAIN = 4.0  # certainty of H below which its conditioning is said to limit the intervals
 DRIFT = 3.0
 AT_AN_END = 0.05  # share of a coordinate's draws at an end of its bounds, above which that is said
+GEOMETRIES = ("box", "scores")
 ARRAYS = ("centre", "gradient", "omega")
-SYMMETRIC = ("omega", "hessian.measured", "hessian.error", "hessian.relative", "scores.mean", "scores.sd")
+SYMMETRIC = ("omega", "public", "hessian.measured", "hessian.error", "hessian.relative", "scores.mean", "scores.sd")
 POSITIVE = ("hessian.error", "hessian.relative", "hessian.typical", "scores.sd")  # or zero
 
 
@@ -50,9 +53,15 @@ class NoiseAwarePosterior(Posterior):
         v, see :attr:`pgbb_fast.releases.Problem.sampling_factor`.
     box : (d, 2) array
         Draws are moved to the public box.
+    prior : Prior, optional
+        Of theta; by default as wide as the box.
+    correlation : (d, L, L) array, optional
+        Square roots of the correlation of the rules' noise, for each coordinate of the local models; by default each
+        rule has releases of its own.
     """
 
     kind = "noise-aware"
+    _report = AnyReport
     _unbounded = ("hessian.relative", "hessian.typical")
 
     def __init__(
@@ -65,9 +74,13 @@ class NoiseAwarePosterior(Posterior):
         rules: Sequence[float],
         to_natural: AffineMap,
         names: Sequence[str],
-        privacy: PrivacyReport,
+        privacy: Circumstances,
+        prior: Prior | None = None,
+        correlation: Array | None = None,
     ) -> None:
         super().__init__(rules=rules, to_natural=to_natural, names=names, privacy=privacy)
+        self._prior_law = Prior.of_box(box) if prior is None else prior
+        self._correlation = correlation
         self._local, self._scores, self._factor, self._box = tuple(local), scores, sampling_factor, box
 
     def _draw_parts(self, size: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -80,9 +93,8 @@ class NoiseAwarePosterior(Posterior):
         return location, deviation
 
     def _prior(self, size: int, rng: np.random.Generator) -> Array:
-        """Draws of the prior, as wide as the public box: (size, L, d)."""
-        middle, radius = self._box.mean(axis=1), (self._box[:, 1] - self._box[:, 0]) / 2.0
-        return np.asarray(middle + radius * rng.standard_normal((size, len(self._local), len(self._box))))
+        """Draws of the prior: (size, L, d)."""
+        return self._prior_law.draw((size, len(self._local)), rng)
 
     @cached_property
     def _lost(self) -> NDArray[np.bool_]:
@@ -94,6 +106,7 @@ class NoiseAwarePosterior(Posterior):
         beyond = np.maximum((theta < self._box[:, 0]).mean(axis=0), (theta > self._box[:, 1]).mean(axis=0)) > PILED
         end = len(self._box) - int(self.names[-1] == "scale")
         beyond[:, :end] = beyond[:, :end].any(axis=1, keepdims=True)
+        beyond |= np.array([[local.lost] for local in self._local])
         return np.asarray(beyond)
 
     def _priors(self) -> NDArray[np.bool_]:
@@ -107,10 +120,15 @@ class NoiseAwarePosterior(Posterior):
         L, d = len(self._local), len(self._box)
         score = math.sqrt(self._factor) * self._scores.draw(size, rng).reshape(size, L, d)
         location, deviation = np.empty((size, L, d)), np.empty((size, L, d))
+        error = None
+        if self._correlation is not None:  # releases that are the same for all rules
+            error = np.einsum("jkl,mlj->mkj", self._correlation, rng.standard_normal((size, L, d)))
+        moment = self._factor * self._scores.moment
         for j, local in enumerate(self._local):
             here = slice(j * d, (j + 1) * d)
+            own = None if error is None else error[:, j]
             location[:, j], deviation[:, j] = local.draw(
-                size, rng, self._box, score[:, j], self._factor * self._scores.moment[here, here]
+                size, rng, self._prior_law, score[:, j], moment[here, here], own
             )
         return location, deviation
 
@@ -214,16 +232,25 @@ class NoiseAwarePosterior(Posterior):
             arrays |= {f"{name}.{j}": getattr(local, name) for name in ARRAYS}
             arrays |= {f"hessian.{name}.{j}": getattr(local.hessian, name) for name in HESSIAN_ARRAYS}
         arrays["box"] = self._box
+        if self._correlation is not None:
+            arrays |= {"correlation": self._correlation, "prior.mean": self._prior_law.mean}
+            arrays["prior.root"] = self._prior_law.root
+            for j, local in enumerate(self._local):
+                assert local.mapping is not None
+                assert local.public is not None
+                arrays |= {f"mapping.{j}": local.mapping, f"public.{j}": local.public}
         numbers = [
             {
                 "count": local.count,
                 "drift": None if math.isnan(local.drift) else local.drift,
                 "smoothing": local.smoothing,
+                "lost": local.lost,
                 "limit": local.hessian.limit if math.isfinite(local.hessian.limit) else None,
             }
             for local in self._local
         ]
-        return arrays, {"local": numbers, "sampling_factor": self._factor}
+        geometry = "box" if self._correlation is None else "scores"
+        return arrays, {"local": numbers, "sampling_factor": self._factor, "geometry": geometry}
 
     @classmethod
     def _shapes(cls, d: int, rules: int, settings: dict[str, Any]) -> Shapes:
@@ -235,6 +262,9 @@ class NoiseAwarePosterior(Posterior):
         for j in range(rules):
             shapes |= {f"centre.{j}": (d,), f"gradient.{j}": (d,), f"omega.{j}": (d, d)}
             shapes |= {f"hessian.{name}.{j}": (d,) if name == "typical" else (d, d) for name in HESSIAN_ARRAYS}
+        if check.one_of("noise-aware posterior", "geometry", settings["geometry"], GEOMETRIES) == "scores":
+            shapes |= {"correlation": (d, rules, rules), "prior.mean": (d,), "prior.root": (d, d)}
+            shapes |= {f"{name}.{j}": (d, d) for name in ("mapping", "public") for j in range(rules)}
         return shapes
 
     @classmethod
@@ -258,8 +288,8 @@ class NoiseAwarePosterior(Posterior):
             if check.real(who, "smoothing", numbers["smoothing"]) < 0.0:
                 raise DomainError("smoothing is negative")
             limit = math.inf if numbers["limit"] is None else check.positive(who, "limit", numbers["limit"])
-            own: dict[str, Any] = {name: arrays[f"hessian.{name}.{len(hessians)}"] for name in HESSIAN_ARRAYS}
-            hessians.append(Hessian(**own, limit=limit))
+            parts: dict[str, Any] = {name: arrays[f"hessian.{name}.{len(hessians)}"] for name in HESSIAN_ARRAYS}
+            hessians.append(Hessian(**parts, limit=limit))
         check.positive(who, "sampling_factor", settings["sampling_factor"])
         local = [
             LocalPosterior(
@@ -270,8 +300,14 @@ class NoiseAwarePosterior(Posterior):
                 count=numbers["count"],
                 drift=math.nan if numbers["drift"] is None else numbers["drift"],
                 smoothing=numbers["smoothing"],
+                public=arrays.get(f"public.{j}"),
+                mapping=arrays.get(f"mapping.{j}"),
+                lost=check.flag(who, "lost", numbers["lost"]),
             )
             for j, numbers in enumerate(settings["local"])
         ]
         scores = Scores(*(arrays[f"scores.{name}"] for name in NORMAL_ARRAYS))
-        return cls(local, scores, sampling_factor=settings["sampling_factor"], box=arrays["box"], **common)
+        own: dict[str, Any] = {"correlation": arrays.get("correlation")}
+        if "prior.mean" in arrays:
+            own["prior"] = Prior(arrays["prior.mean"], arrays["prior.root"])
+        return cls(local, scores, sampling_factor=settings["sampling_factor"], box=arrays["box"], **own, **common)

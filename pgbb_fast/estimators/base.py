@@ -10,23 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
+from pgbb_fast.account import GaussianReport, multiplier_of, report_of
 from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.blocks import MIN_BLOCKS, block_size, gamma_star, partition
 from pgbb_fast.devices import DEVICES, Device, place, resolve
 from pgbb_fast.errors import DeviceError, DomainError
-from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior
+from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior, fit_scores
 from pgbb_fast.exploration import Exploration, number_of_segments
+from pgbb_fast.geometry.door import Door
+from pgbb_fast.geometry.schedule import Schedule, groups, schedule
+from pgbb_fast.geometry.stacking import central, stacking
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import Loss
 from pgbb_fast.posterior import AffineMap, Posterior
+from pgbb_fast.prior import Prior
 from pgbb_fast.privacy import PrivacyReport, calibrate, require_clip, sampling_threshold, suggested_rate
 from pgbb_fast.releases import Keys, Problem
 from pgbb_fast.spending import Spender
 
 OnStep = Callable[[int], None]
 Unit = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]   # features, response and map of Records
+GEOMETRIES = ("scores", "box")
+N_BLOCKS = 20
 STEPS, NOISY_TRAINING_STEPS = 3_000, 10_000
 MOMENT_SHARE = 0.05
+FEWEST = 3  # records of a fit without blocks
 ASK_RATE = 0.2  # where the accountant is asked for the rule of the sampling rate
 
 
@@ -48,8 +56,15 @@ class PrivateEstimator(Spender):
     ----------
     epsilon, delta : float
         The budget of one ``fit``, replace-one adjacency; epsilon > 0, 0 < delta < 1.
+    geometry : {"scores", "box"}, optional
+        The shape of the releases' noise.  "scores": that of the scores, in coordinates that are whitened by released
+        second moments, all rules in one Gaussian release a step, all records with equal weights (docs/geometry.md).
+        "box": that of the public box, with Dirichlet weights over blocks (method.md section 4), as the paper's training
+        needs it.  By default "scores" where the estimator has it, unless one of the settings that only "box" has is
+        given: ``n_blocks``, ``gamma``, ``sampling_rate``, ``steps``, ``draws_per_step``, ``moment_share``,
+        ``training``, or a generator as posterior.
     n_blocks : int
-        S, the number of blocks; at least 3.
+        S, the number of blocks; at least 3, by default 20.
     gamma : float, optional
         Dirichlet concentration per block; by default gamma*(n, S), which depends on (n, S) only.
     posterior : {"noise-aware", "generator"}
@@ -81,7 +96,7 @@ class PrivateEstimator(Spender):
     ----------
     posterior_ : Posterior
         Draws, means, intervals, summary; save and load.
-    privacy_ : PrivacyReport
+    privacy_ : PrivacyReport, or GaussianReport
         What was spent, on what, under which adjacency.
     spent_ : tuple of Spending
         Every fit of this object that has begun to release, those included that were interrupted.  A further fit spends
@@ -97,7 +112,8 @@ class PrivateEstimator(Spender):
         *,
         epsilon: float,
         delta: float,
-        n_blocks: int = 20,
+        geometry: str | None = None,
+        n_blocks: int | None = None,
         gamma: float | None = None,
         posterior: str = "noise-aware",
         sampling_rate: float | None = None,
@@ -111,7 +127,18 @@ class PrivateEstimator(Spender):
         who = self._who
         self.epsilon = check.positive(who, "epsilon", epsilon)
         self.delta = check.between(who, "delta", delta, 0.0, 1.0)
-        self.n_blocks = check.integer(who, "n_blocks", n_blocks, MIN_BLOCKS)
+        blocked = {
+            "n_blocks": n_blocks,
+            "gamma": gamma,
+            "sampling_rate": sampling_rate,
+            "steps": steps,
+            "draws_per_step": draws_per_step,
+            "moment_share": moment_share,
+            "training": training,
+            "posterior": None if posterior == "noise-aware" else posterior,
+        }
+        self.geometry = self._given_geometry(geometry, [name for name, value in blocked.items() if value is not None])
+        self.n_blocks = check.integer(who, "n_blocks", N_BLOCKS if n_blocks is None else n_blocks, MIN_BLOCKS)
         self.gamma = None if gamma is None else check.positive(who, "gamma", gamma)
         self.posterior = check.one_of(who, "posterior", posterior, tuple(POSTERIORS))
         self.sampling_rate = None if sampling_rate is None else check.probability(who, "sampling_rate", sampling_rate)
@@ -132,6 +159,22 @@ class PrivateEstimator(Spender):
         self.seed = None if seed is None else check.integer(who, "seed", seed, 0)
         self.device_: Device | None = None
 
+    _no_scores: ClassVar[str] = "its gradients have no features that could be whitened"
+
+    def _given_geometry(self, geometry: str | None, blocked: list[str]) -> str:
+        """"scores" or "box"; ``blocked`` are settings that were given and only "box" has."""
+        if geometry is None:
+            return "box" if blocked or self._no_scores else "scores"
+        if check.one_of(self._who, "geometry", geometry, GEOMETRIES) == "scores":
+            if self._no_scores:
+                raise DomainError(f"{self._who}: geometry='scores' can't be used: {self._no_scores}; leave it out")
+            if blocked:
+                raise DomainError(
+                    f"{self._who}: {', '.join(blocked)} can't be given with geometry='scores', whose releases are of "
+                    "all records and follow a public schedule; leave one or the other out"
+                )
+        return geometry
+
     def __repr__(self) -> str:
         seed = "" if self.seed is None else ", undone by its seed"
         return f"{self._who}(epsilon={self.epsilon:g}, delta={self.delta:g}{seed}, {self._state()})"
@@ -143,10 +186,10 @@ class PrivateEstimator(Spender):
         return posterior
 
     @property
-    def privacy_(self) -> PrivacyReport:
+    def privacy_(self) -> PrivacyReport | GaussianReport:
         """What was spent, on what, under which adjacency."""
         report = self.posterior_.privacy
-        assert isinstance(report, PrivacyReport)
+        assert isinstance(report, PrivacyReport | GaussianReport)
         return report
 
     @property
@@ -183,9 +226,37 @@ class PrivateEstimator(Spender):
             )
         return replace(mechanism, sampling_rate=sampling_threshold(self._who, rate) / 2**32)
 
-    def plan(self, n: int) -> PrivacyReport:
+    def plan(self, n: int) -> PrivacyReport | GaussianReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""
-        check.integer(self._who, "n", n, self.n_blocks)
+        check.integer(self._who, "n", n, self._fewest)
+        if self.geometry == "scores":
+            return self._scores_report(n, *self._planned(n))
+        return self._blocked_report(n)
+
+    @property
+    def _fewest(self) -> int:
+        """Records that a fit needs at least."""
+        return self.n_blocks if self.geometry == "box" else FEWEST
+
+    def _planned(self, n: int) -> tuple[Loss, int]:
+        """The loss and the number of coordinates of a fit on n records, for ``plan``."""
+        raise NotImplementedError
+
+    def _scores_report(self, n: int, loss: Loss, d: int) -> GaussianReport:
+        """What a fit with noise in the shape of the scores will spend."""
+        return replace(
+            report_of(
+                groups(self._schedule(n, loss, d)), n=n, budget_epsilon=self.epsilon, budget_delta=self.delta
+            ),
+            undone_by_seed=self.seed is not None,
+        )
+
+    def _schedule(self, n: int, loss: Loss, d: int) -> Schedule:
+        whole, m = multiplier_of(self.epsilon, self.delta), d - loss.has_scale
+        first = central(loss)
+        return schedule(loss, stacking(loss, m), first, stacking(first, m), n, d, whole)
+
+    def _blocked_report(self, n: int) -> PrivacyReport:
         report = calibrate(
             self._mechanism(n),
             budget_epsilon=self.epsilon,
@@ -216,7 +287,11 @@ class PrivateEstimator(Spender):
         device = resolve(self._who, "cpu" if self._slow else self.device)
         if in_place and device.kind == "cpu":
             raise DeviceError(f"{self._who}: X is on a GPU, but kernels would run on the CPU: {device.sentence}")
-        report = self.plan(n)
+        common = {"to_natural": to_natural, "names": names}
+        if self.geometry == "scores":
+            self._run_scores(unit, n, loss, device, intercept=intercept, box=box, on_step=on_step, common=common)
+            return
+        report = self._blocked_report(n)
         require_clip(self._who, clip, design_bound or 1.0)
         mechanism = report.mechanism
         if self._explores:  # refuses too short a run
@@ -256,9 +331,36 @@ class PrivateEstimator(Spender):
             keys,
             self.training,
             on_step,
-            to_natural=to_natural,
-            names=names,
             privacy=report,
+            **common,
         )
         posterior.rule_name = loss.rule_name
         self._finish(report, _posterior=posterior, device_=device)
+
+    def _run_scores(
+        self,
+        unit: Callable[[], Unit],
+        n: int,
+        loss: Loss,
+        device: Device,
+        *,
+        intercept: bool,
+        box: NDArray[np.float64],
+        on_step: OnStep | None,
+        common: dict[str, Any],
+    ) -> None:
+        """The same with noise in the shape of the scores."""
+        plan, report = self._schedule(n, loss, len(box)), self._scores_report(n, loss, len(box))
+        require_clip(self._who, stacking(loss, len(box) - loss.has_scale).clip)
+        keys = Keys.fresh(self.seed)
+        x, y, table = unit()
+        records = place(device.kind, Records(x, y, np.zeros(len(x), dtype=np.uint8), map=table), loss.regression)
+        report = self._start(report)
+        door = Door(records, loss, intercept, n, report, keys, device.kind)
+        posterior = fit_scores(door, box, plan, keys, on_step, prior=self._prior(box, common), privacy=report, **common)
+        posterior.rule_name = loss.rule_name
+        self._finish(report, _posterior=posterior, device_=device)
+
+    def _prior(self, box: NDArray[np.float64], common: dict[str, Any]) -> Prior:
+        """Of theta in unit coordinates: as wide as the public box."""
+        return Prior.of_box(box)

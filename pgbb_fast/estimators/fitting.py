@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from pgbb_fast.errors import DomainError, PgbbError
 from pgbb_fast.exploration import Exploration, explore
+from pgbb_fast.geometry.door import Door
+from pgbb_fast.geometry.fit import find
+from pgbb_fast.geometry.schedule import Schedule
 from pgbb_fast.noise_aware import (
     LocalPosterior,
     estimated_moment,
@@ -19,6 +22,7 @@ from pgbb_fast.noise_aware import (
 )
 from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
 from pgbb_fast.posterior import Posterior
+from pgbb_fast.prior import Prior
 from pgbb_fast.releases import Keys, Problem, release_moment
 from pgbb_fast.statistics import ReleaseStatistics
 from pgbb_fast.validation import shown
@@ -65,6 +69,30 @@ def _explored(
     if not all(np.isfinite(part.hessian.mean).all() for part in local):
         raise PgbbError("fit: the releases give no finite estimate; use more steps (the budget is spent)")
     return posterior, local, statistics
+
+
+def fit_scores(
+    door: Door, box: Array, plan: Schedule, keys: Keys, on_step: OnStep | None, prior: Prior, **common: Any
+) -> NoiseAwarePosterior:
+    """Spend the releases of ``plan``, whose noise has the shape of the scores, and return the noise-aware posterior."""
+
+    def tell() -> None:
+        if on_step is not None:
+            on_step(door.released)
+
+    found = find(door, box, plan, keys.weights, tell)
+    if not all(np.isfinite(part.hessian.mean).all() for part in found.local):
+        raise PgbbError("fit: the releases give no finite estimate (the budget is spent)")
+    return NoiseAwarePosterior(
+        found.local,
+        found.scores,
+        sampling_factor=1.0 / door.n,
+        box=box,
+        rules=tuple(rule for rule in door.loss.rules if not np.isnan(rule)),
+        prior=prior,
+        correlation=found.correlation,
+        **common,
+    )
 
 
 def _known(problem: Problem) -> tuple[float, ...]:

@@ -76,6 +76,7 @@ class PrivateRegressor(PrivateEstimator):
     """
 
     _scale: ClassVar[bool] = False
+    _no_scores = ""
 
     @property
     def _moments(self) -> int:
@@ -137,6 +138,21 @@ class PrivateRegressor(PrivateEstimator):
         low, high = self.y_bounds
         return (high - low) / 2 if self.fit_intercept else max(abs(low), abs(high))
 
+    def _public(self, n: int, names: tuple[str, ...]) -> tuple[Design, NDArray[np.float64], Loss]:
+        """The map of the records, the public box of theta and the loss, for n records of the features ``names``."""
+        degrees = tuple(self.degrees.get(name, 1) for name in names)
+        design = self._design(names, pairs(self._who, "x_bounds", self.x_bounds, names), degrees)
+        box = design.box(self._who, self.coef_bounds, self._scale, self._reach)
+        linear = box[: len(box) - self._scale]
+        return design, box, self._loss(n, sum(degrees), 1.0 + float(np.abs(linear).max(axis=1).sum()))
+
+    def _planned(self, n: int) -> tuple[Loss, int]:
+        names = tuple(self.x_bounds) if isinstance(self.x_bounds, Mapping) else self.feature_names
+        if names is None:
+            names = tuple(self.degrees) + tuple(f"x{j}" for j in range(len(self.x_bounds)))
+        _, box, loss = self._public(n, names[: len(self.x_bounds)])
+        return loss, len(box)
+
     @unseen()
     def fit(self, X: Any, y: Any, *, on_step: OnStep | None = None) -> Self:
         """Spend the budget on the records and keep the released posterior.
@@ -172,13 +188,8 @@ class PrivateRegressor(PrivateEstimator):
         unknown = sorted(set(self.degrees) - set(names))
         if unknown:
             raise DomainError(f"{who}: degrees names {unknown}, which are no features; they are {list(names)}")
-        degrees = tuple(self.degrees.get(name, 1) for name in names)
-        bounds = pairs(who, "x_bounds", self.x_bounds, names)
-        design = self._design(names, bounds, degrees)
-        box = design.box(who, self.coef_bounds, self._scale, self._reach)
-        require_records(who, n, self.n_blocks)
-        linear = box[: len(box) - self._scale]
-        loss = self._loss(n, sum(degrees), 1.0 + float(np.abs(linear).max(axis=1).sum()))
+        design, box, loss = self._public(n, names)
+        require_records(who, n, self._fewest)
 
         in_place = on_device(array)
         if on_device(response) != in_place:

@@ -1,0 +1,234 @@
+"""From records to the local models of the posterior: all releases in order, and what they say together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgbb_fast.curvature import Hessian, Slope, combined, learnt
+from pgbb_fast.geometry.door import Door
+from pgbb_fast.geometry.path import Path
+from pgbb_fast.geometry.schedule import Schedule
+from pgbb_fast.geometry.search import Asked, Start, find_all, find_central, shortened, spread_out
+from pgbb_fast.geometry.stacking import Stacking, central, stacking
+from pgbb_fast.geometry.whitening import whiten
+from pgbb_fast.noise_aware import LocalPosterior, Scores
+
+__all__ = ["Found", "find"]
+
+Array = NDArray[np.float64]
+NEAR = 0.7  # releases farther from the end, in residual scales, are not used for H
+CLOSE = 0.3  # nor, if closer ones are enough, for the location
+FEWEST = 4
+SETTLED = 4  # last steps at one place
+MEMORY = 0.7  # of the steps for the location, while they are made
+CERTAIN = 0.5  # relative standard deviation of f between the phases
+ARRIVED = 0.5  # residual scales: a last step longer than that, and than its error, means that the search is lost
+PRIOR = 0.5  # relative standard deviation of a diagonal entry of the scores' moment around a correct model's
+OFF = 0.1  # guess of that of an entry off the diagonal, learnt from all of them
+WEIGHT = 10.0  # entries that the guess counts for
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a fit found, in the rules' own mapped coordinates.
+
+    Attributes
+    ----------
+    local : list of LocalPosterior
+    scores : Scores
+    correlation : (d, L, L) array
+        Square roots of the correlation of the rules' noise, for each coordinate.
+    """
+
+    local: list[LocalPosterior]
+    scores: Scores
+    correlation: Array
+
+
+def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], None]) -> Found:
+    """Spend all releases of ``plan``.
+
+    Parameters
+    ----------
+    box : (d, 2) array
+        Public bounds of theta, unit coordinates.
+    seed : int
+        Of the public randomness: directions of displacements.
+    tell : callable
+        Called after each release.
+    """
+    rng = np.random.default_rng(seed)
+    loss = door.loss
+    m = len(box) - loss.has_scale
+    white = whiten(door, m, plan.rounds)
+    for _ in range(plan.rounds):
+        tell()
+    first = Asked(central(loss), stacking(central(loss), m), white)
+    asked = Asked(loss, stacking(loss, m), white)
+    middle = find_central(door, first, box, plan.central, rng, tell)
+    start, last = find_all(door, asked, spread_out(asked, first, middle), box, plan.joint, tell)
+    paths, v, f = _measure(door, asked, start, last, box, plan, rng, tell)
+    slopes, places = [], []
+    for j, path in enumerate(paths):
+        density = float(asked.densities()[j])
+        away = np.linalg.norm(path.at - v[j], axis=1) * f[j] / density
+        settled = path.group < 0
+        close = (settled & (away < CLOSE)).astype(np.float64)
+        places.append(close if close.sum() >= FEWEST else settled.astype(np.float64))
+        slopes.append(_hessian(asked, path.slope((away < NEAR).astype(np.float64)), j))
+    local = [
+        _local(asked, path, place, hessian, j)
+        for j, (path, place, hessian) in enumerate(zip(paths, places, learnt(slopes), strict=True))
+    ]
+    at = np.stack([part.centre - np.linalg.solve(part.matrix, part.gradient) for part in local])
+    theta = np.clip(asked.theta(at), box[:, 0], box[:, 1])
+    moment, noise = door.scores(theta, asked.rules, white.mapping, asked.stacking)
+    tell()
+    return Found(local, _scores(asked, moment, noise, local), _correlation(asked.stacking, asked.d, m))
+
+
+def _measure(
+    door: Door,
+    asked: Asked,
+    start: Start,
+    last: list[Array],
+    box: Array,
+    plan: Schedule,
+    rng: np.random.Generator,
+    tell: Callable[[], None],
+) -> tuple[list[Path], Array, Array]:
+    """The steps for H, displaced in pairs around one centre, then those for the location, each at the newest centre.
+
+    Displacements are the same for all rules, so that fitted curves stay ordered, and in pairs, so that H is free of the
+    second derivative; those of the location are none, so that the location is free of it too.
+    """
+    L, d = len(asked.rules), asked.d
+    densities = asked.densities()
+    v, f = start.at.copy(), start.f.copy()
+    size = plan.displacement * float((densities / f).min())
+    directions = [s * row for _ in range(plan.slope // (2 * d)) for row in _rotation(d, rng) for s in (1.0, -1.0)]
+    paths = [Path(d) for _ in range(L)]
+    shape, public, limit = asked.shape, asked.public, densities / f
+    before = [np.append(step, np.zeros(d - len(step))) for step in last]
+    for number in range(plan.slope + plan.location):
+        slope = number < plan.slope
+        at = v + size * directions[number] if slope else v
+        if asked.loss.has_scale:
+            units = asked.stacking.scale_units
+            at[:, -1] = np.clip(at[:, -1], box[-1, 0] * units, box[-1, 1] * units)
+        gradient, noise = asked.ask(door, at)
+        tell()
+        for j, path in enumerate(paths):
+            path.add(at[j], gradient[j], float(noise[j]), 0 if slope else -1 - number)
+        if number < plan.slope - 1 or number >= plan.slope + plan.location - SETTLED:
+            continue
+        guess = asked.guess(asked.theta(v))
+        for j, path in enumerate(paths):
+            near = path.near(float(densities[j] / f[j]))
+            recent = (path.group == 0) * 1.0 if slope else MEMORY**path.age * (path.group < 0) * near
+            wanted = float(f[j]) if guess is None else float(guess[j])
+            tangent = path.tangent(near, recent, wanted, CERTAIN, shape, public[j])
+            f[j] = tangent.f
+            move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))
+            before[j] = tangent.step
+            v[j] = tangent.centre + move
+    return paths, v, f
+
+
+def _rotation(d: int, rng: np.random.Generator) -> Array:
+    return np.linalg.qr(rng.standard_normal((d, d)))[0]
+
+
+def _hessian(asked: Asked, own: Slope, rule: int) -> Hessian:
+    loss = asked.loss
+    return combined(own, [asked.white.shape], loss.curvature_scale(rule), loss.curvature_limit(rule))
+
+
+def _local(asked: Asked, path: Path, place: Array, hessian: Hessian, rule: int) -> LocalPosterior:
+    """The posterior's local model of one rule."""
+    d = asked.d
+    count = float(place.sum())
+    public = asked.public[rule]
+    centre = place @ path.at / count
+    gradient = place @ path.gradient / count + public @ centre
+    variance = float(place @ path.noise) / count
+    step = np.linalg.solve(hessian.matrix + public, gradient)
+    f = float(np.median(np.diag(hessian.matrix)))
+    scale = float(asked.densities()[rule]) / f
+    error = math.sqrt(variance / count * d) / f
+    lost = float(np.linalg.norm(step)) > max(ARRIVED * scale, 3.0 * error)
+    return LocalPosterior(
+        centre,
+        gradient,
+        hessian,
+        variance * np.eye(d),
+        count,
+        _drift(path, place, hessian.matrix, public),
+        asked.loss.bandwidth(rule),
+        public=public,
+        mapping=asked.maps[rule],
+        lost=lost,
+    )
+
+
+def _drift(path: Path, place: Array, hessian: Array, public: Array) -> float:
+    """Distance of the zero between the halves of the steps used, in standard errors, root mean square."""
+    used = np.flatnonzero(place)
+    halves, variance = [], np.zeros(len(hessian))
+    values, vectors = np.linalg.eigh(hessian + public)
+    for part in (used[: len(used) // 2], used[len(used) // 2 :]):
+        centre = path.at[part].mean(axis=0)
+        gradient = path.gradient[part].mean(axis=0) + public @ centre
+        halves.append(vectors.T @ centre - vectors.T @ gradient / values)
+        variance += path.noise[part].mean() / len(part) / values**2
+    return float(np.sqrt(np.mean((halves[1] - halves[0]) ** 2 / variance)))
+
+
+def _scores(asked: Asked, moment: Array, noise: float, local: list[LocalPosterior]) -> Scores:
+    """Posterior of M from its measurement in the mixed coordinates, where a correct model makes it c I.
+
+    c is 1 where the family fixes the size of its slopes; else it is estimated.  Entries are normal around that with
+    relative standard deviations ``PRIOR``, off the diagonal one that is learnt from all of them.
+    """
+    size = len(moment)
+    L, m = len(asked.rules), len(asked.white.mapping)
+    d = asked.d
+    on = np.eye(size, dtype=bool)
+    if asked.loss.ridge > 0.0:  # at the minimum the mean of the records' part is minus the public part
+        public = np.einsum("ljk,lk->lj", asked.public, np.stack([part.centre for part in local]))
+        flat = np.linalg.solve(asked.stacking.root, public).reshape(-1)
+        moment = moment - np.outer(flat, flat)
+    level = 1.0
+    if not asked.stacking.known_size:
+        diagonal = np.diag(moment)
+        level = max(float(diagonal.mean()), noise / math.sqrt(size))
+        for _ in range(20):
+            weight = 1.0 / (noise**2 + (PRIOR * level) ** 2)
+            level = max(float(diagonal.mean()), 0.5 / math.sqrt(weight * size))
+    error = np.where(on, noise, noise * math.sqrt(0.5))
+    off = moment[np.triu_indices(size, 1)] / level
+    relative = (WEIGHT * OFF**2 + float((off**2 - noise**2 / (2.0 * level**2)).sum())) / (WEIGHT + len(off))
+    prior = level * np.where(on, PRIOR, math.sqrt(max(relative, 1e-6)))
+    precision = 1.0 / prior**2 + 1.0 / error**2
+    mean = (level * on / prior**2 + moment / error**2) / precision
+    basis = np.kron(asked.stacking.root, np.eye(d))
+    if asked.loss.has_scale:
+        scale = asked.stacking.scale_root / asked.stacking.scale_units[:, None]
+        for i in range(L):
+            for j in range(L):
+                basis[i * d + m, j * d + m] = scale[i, j]
+    return Scores(basis, (mean + mean.T) / 2.0, precision**-0.5)
+
+
+def _correlation(stack: Stacking, d: int, m: int) -> Array:
+    """Square roots of the rules' noise correlation, (d, L, L)."""
+    roots = np.empty((d, len(stack.root), len(stack.root)))
+    for j in range(d):
+        root = stack.root if j < m else stack.scale_root
+        roots[j] = root / np.sqrt((root**2).sum(axis=1))[:, None]
+    return roots

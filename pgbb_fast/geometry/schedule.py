@@ -1,0 +1,128 @@
+"""Which share of the budget each release gets: a rule of public numbers, chosen with bench/real_data.py and
+bench/simulation.py.
+
+A release with the share a of mu^2 has the noise multiplier s / sqrt(a), s that of one plain Gaussian release at the
+whole budget (standard deviation over half the sensitivity).  In what follows a step's *reach* is the length of the
+noise of the mean gradients at the whole budget, as a displacement, over the residual scale:
+
+    reach = s C / n * sqrt(d) * max_t R_t / density_t,
+
+R_t and density_t of rule t (``Stacking.spread``, ``Loss.density``).  It is known before any record is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from pgbb_fast.account import FEATURES, GRADIENT, SCORE
+from pgbb_fast.geometry.stacking import LENGTH, Stacking
+from pgbb_fast.losses import Loss
+
+__all__ = ["Schedule", "groups", "schedule"]
+
+ROUND = 0.03  # share of one round of whitening
+ROUNDS = 2
+COARSE = 0.12  # noise of the second round's eigenvalues from which there is a third
+SCORES = 0.04  # share of the scores' second moment
+CENTRAL, JOINT = 14, 12  # steps of the search for the central rule, and for all
+STEADY = 0.15  # length of the noise of a step of the search that is wanted, in residual scales
+SEARCH = 0.01, 0.10  # shares of a search, least and most
+LEAST_SLOPE = 8  # steps for the slope, at least
+LOCATION = 16  # steps for the location
+SLOPE = 0.03, 0.25  # share of the steps for the slope, least and most
+ENTRY = 0.15  # wanted error of H's entries over f, times sqrt(d)
+NARROW, FAR = 0.12, 0.4  # least and largest displacement for the slope, in residual scales
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Releases in their order, and where they are asked for.
+
+    Attributes
+    ----------
+    rounds : int
+        Second moments of the features.
+    central, joint, slope, location : int
+        Steps: the search for the central rule, for all rules, displaced ones for H, and those at the centre.
+    shares : tuple of float
+        Share of mu^2 of each release, in order: rounds, central, joint, slope, location, the scores' moment; they sum to
+        at most 1.
+    displacement : float
+        Length of the displacements for H, in residual scales.
+    reach : float
+        See the module's text; that of the joint steps.
+    """
+
+    rounds: int
+    central: int
+    joint: int
+    slope: int
+    location: int
+    shares: tuple[float, ...]
+    displacement: float
+    reach: float
+
+    @property
+    def steps(self) -> int:
+        """All releases: passes over the records."""
+        return len(self.shares)
+
+    @property
+    def location_share(self) -> float:
+        """Share of the budget that the location rests on."""
+        return math.fsum(self.shares[-1 - self.location : -1])
+
+
+def schedule(loss: Loss, stack: Stacking, first: Loss, first_stack: Stacking, n: int, d: int, s: float) -> Schedule:
+    """The releases for n records and d coordinates at the noise multiplier ``s`` of the whole budget.
+
+    ``first`` is the central rule, with its own stacking.
+    """
+    reach = _reach(loss, stack, n, d, s)
+    # the largest eigenvalue of a symmetric matrix of normal entries is about sqrt(2 d) times an off-diagonal one's
+    edge = 2.0 * math.sqrt(d) * s / math.sqrt(ROUND) * math.sqrt(0.5) * LENGTH**2 * d / n
+    rounds = ROUNDS + (edge > COARSE)
+    central, joint = (
+        min(max(SEARCH[0], steps * (own / STEADY) ** 2), SEARCH[1])
+        for steps, own in ((CENTRAL, _reach(first, first_stack, n, d, s)), (JOINT, reach))
+    )
+    least = max(NARROW, hall_sheather(loss, n))
+    entry = ENTRY / math.sqrt(d)
+    wide = min(max(SLOPE[0], (reach / (entry * least)) ** 2), SLOPE[1])
+    displacement = min(max(least, reach / math.sqrt(wide) / entry), FAR)
+    slope = 2 * d * math.ceil(LEAST_SLOPE / (2 * d))
+    location = 1.0 - (rounds * ROUND + central + joint + wide + SCORES)
+    parts = ((rounds, rounds * ROUND), (CENTRAL, central), (JOINT, joint), (slope, wide), (LOCATION, location))
+    shares = tuple(share / steps for steps, share in parts for _ in range(steps))
+    return Schedule(rounds, CENTRAL, JOINT, slope, LOCATION, (*shares, SCORES), displacement, reach)
+
+
+def groups(plan: Schedule) -> list[tuple[str, int, float]]:
+    """The releases of ``plan`` in groups of one noise multiplier: name, steps, share of each."""
+    counts = (plan.rounds, plan.central, plan.joint, plan.slope, plan.location, 1)
+    names = (FEATURES, GRADIENT, GRADIENT, GRADIENT, GRADIENT, SCORE)
+    found, place = [], 0
+    for name, count in zip(names, counts, strict=True):
+        found.append((name, count, plan.shares[place]))
+        place += count
+    return found
+
+
+def _reach(loss: Loss, stack: Stacking, n: int, d: int, s: float) -> float:
+    density = np.array([loss.density(rule) for rule in range(len(loss.rules))])
+    return float(s * stack.clip / n * math.sqrt(d) * (stack.spread / density).max())
+
+
+def hall_sheather(loss: Loss, n: int) -> float:
+    """Largest bandwidth of Hall and Sheather (1988) over the levels, in probability, over the density at the median, for
+    normal errors: a smaller displacement sees the sample's own unevenness instead of the density."""
+    if not loss.is_quantile:
+        return 0.0
+    z = ndtri(np.asarray(loss.rules))
+    phi = np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
+    share = n ** (-1.0 / 3.0) * 1.96 ** (2.0 / 3.0) * (1.5 * phi**2 / (2.0 * z**2 + 1.0)) ** (1.0 / 3.0)
+    return float(share.max()) / 0.4

@@ -1,0 +1,152 @@
+"""How the scores of the rules fitted jointly are stacked: public constants, known before any record is looked at.
+
+The slopes psi (L,) of a record's L rules are mixed to a = R^-1 psi, with R R' their covariance under a correct model, so
+that noise of the same size in every coordinate of a has the shape of the scores.  For quantile levels R R' has entries
+min(s, t) - s t, and at the indicators of a record in cell j between neighbouring levels, a gap Delta_j apart,
+
+    |a|^2 = psi' (R R')^-1 psi = 1 / Delta_j - 1,
+
+so |a|^2 <= A^2 = max_j 1 / Delta_j - 1, however many levels there are between (docs/geometry.md, section 4; smoothed
+slopes are mixtures of indicators).  A is where the stack is shortened; the guarantee rests on that, not on the model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from pgbb_fast.kernels.reference.losses import REGRESSION_SLOPES
+from pgbb_fast.losses import TYPICAL, Loss, expectile, huber, normal_expectile, smoothed_quantile
+
+__all__ = ["Stacking", "central", "stacking"]
+
+Array = NDArray[np.float64]
+LENGTH = 1.5  # B over sqrt(m): features are shortened where they are so many times their root mean square
+SCALE_SHARE = 0.5  # weight of a scale's slope beside the others': its part of C is then some percent
+GRID = np.linspace(-8.0, 8.0, 4001)  # of standard normal residuals
+
+
+@dataclass(frozen=True)
+class Stacking:
+    """Constants of one stacked release.
+
+    Attributes
+    ----------
+    root : (L, L) array
+        R, lower triangular: R R' is the covariance of the rules' slopes under a correct model.
+    scale_root : (L, L) or (0, 0) array
+        The same for the slopes in a scale, over ``SCALE_SHARE``.
+    length : float
+        A, the largest length of the mixed slopes.
+    feature_bound : float
+        B, where the mapped features are shortened.
+    clip : float
+        C, where a record's stacked score is shortened.
+    known_size : bool
+        Whether the mixed slopes have second moment 1 at the minimum whatever the residuals' scale.
+    """
+
+    root: Array
+    scale_root: Array
+    length: float
+    feature_bound: float
+    clip: float
+    known_size: bool
+
+    @property
+    def mix(self) -> Array:
+        """R^-1, (L, L)."""
+        return np.linalg.inv(self.root)
+
+    @property
+    def scale_mix(self) -> Array:
+        """The same for the scale, (L, L) or (0, 0)."""
+        return np.linalg.inv(self.scale_root) if self.scale_root.size else self.scale_root
+
+    @property
+    def spread(self) -> Array:
+        """Standard deviations of the rules' slopes, (L,): the diagonal of R R', rooted."""
+        return np.sqrt((self.root**2).sum(axis=1))
+
+    @property
+    def scale_units(self) -> Array:
+        """(L,): a scale is counted in units in which its slope has the noise of the others'."""
+        return np.sqrt((self.scale_root**2).sum(axis=1)) / self.spread
+
+
+def stacking(loss: Loss, m: int) -> Stacking:
+    """The constants for ``loss`` and m mapped features (the intercept's among them)."""
+    bound = LENGTH * math.sqrt(m)
+    none = np.empty((0, 0))
+    if loss.is_quantile:
+        tau = np.asarray(loss.rules)
+        root = np.linalg.cholesky(np.minimum.outer(tau, tau) - np.outer(tau, tau))
+        gaps = np.diff(np.concatenate([[0.0], np.sort(tau), [1.0]]))
+        length = math.sqrt(1.0 / float(gaps.min()) - 1.0)
+        return Stacking(root, none, length, bound, length * bound, known_size=True)
+    if loss.own or loss.kernel == "logistic":  # one rule, a slope in [-1, 1]
+        return Stacking(np.full((1, 1), 0.5), none, 2.0, bound, 2.0 * bound, known_size=False)
+    slopes, scale_slopes = _slopes(loss, GRID)
+    density = np.exp(-0.5 * GRID**2)
+    root = np.linalg.cholesky(_moment(slopes, density))
+    longest, scale_longest = _slopes(loss, _far(loss))
+    squares = (np.linalg.solve(root, longest) ** 2).sum(axis=0)
+    length = math.sqrt(float(squares.max()))
+    if not loss.has_scale:
+        return Stacking(root, none, length, bound, length * bound, known_size=False)
+    scale_root = np.linalg.cholesky(_moment(scale_slopes, density)) / SCALE_SHARE
+    both = squares * bound**2 + (np.linalg.solve(scale_root, scale_longest) ** 2).sum(axis=0)
+    return Stacking(root, scale_root, length, bound, math.sqrt(float(both.max())), known_size=True)
+
+
+def _moment(slopes: Array, density: Array) -> Array:
+    """Second moment of ``slopes`` (L, k) on a grid with weights ``density``, with a little on the diagonal."""
+    moment = (slopes * density) @ slopes.T / density.sum()
+    return np.asarray(moment + 1e-9 * np.trace(moment) * np.eye(len(moment)))
+
+
+def _slopes(loss: Loss, residual: Array) -> tuple[Array, Array]:
+    """Slopes of the rules in the predictor and in the scale, each at its own minimum for standard normal residuals;
+    (L, k) each.  An expectile's residuals are those of a standard deviation of ``TYPICAL``, over that."""
+    found = []
+    for rule, constants in zip(loss.rules, loss.constants, strict=True):
+        first, second = constants
+        at = np.zeros_like(residual)
+        if loss.kernel == "expectile":
+            at, second = at + normal_expectile(rule), second / TYPICAL
+        found.append(REGRESSION_SLOPES[loss.kernel](residual, at, 1.0, first, second))
+    psi, chi = (np.stack([pair[k] for pair in found]) for k in (0, 1))
+    if loss.kernel == "expectile":
+        psi = psi * TYPICAL
+    return psi, chi
+
+
+def _far(loss: Loss) -> Array:
+    """Residuals among which the longest mixed slopes are: beyond, all slopes are constant."""
+    if loss.kernel == "expectile":
+        reach = max(second for _, second in loss.constants) / TYPICAL
+        far = reach + 2.0 * max(abs(normal_expectile(rule)) for rule in loss.rules)
+    else:
+        far = 1.01 * max(first for first, _ in loss.constants)
+    return np.linspace(-far, far, 4001)
+
+
+def central(loss: Loss) -> Loss:
+    """The rule to look for first, from where the others are near: the median, the mean, the middle one."""
+    if loss.is_quantile:
+        return smoothed_quantile([0.5], loss.bandwidth(0), loss.kernel.removeprefix("quantile_"))
+    if loss.kernel == "expectile":
+        return expectile([0.5], loss.constants[0][1])
+    if len(loss.rules) > 1:
+        c, kappa = loss.constants[len(loss.rules) // 2]
+        return huber(c, kappa)
+    return loss
+
+
+def shifts(loss: Loss) -> Array:
+    """Where the rules start from the central one, in residual scales of the intercept, (L,)."""
+    return ndtri(np.asarray(loss.rules)) if loss.is_quantile else np.zeros(len(loss.rules))
