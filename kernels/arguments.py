@@ -71,7 +71,18 @@ class Mechanism(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Public inputs of one stacked step; ``theta`` (L, d)."""
+    """Public inputs of one stacked step: L rules, m mapped features, d = m or (with a scale) m + 1.
+
+    With xbar = (1, x) or x, a record has the mapped features x~ = map xbar, the weight f = min(1, feature_bound / |x~|),
+    the slopes psi_l of rule l at its own theta_l, the mixed slopes a = mix psi and, for a loss with a scale, b =
+    scale_mix chi, chi the slopes in the scale.  Its stacked score, with the entries a_l f x~_j and b_l, is shortened to
+    ``clip``; every record of the minibatch counts once.
+
+    ``theta`` (L, d) float64, laid out as in :class:`Draws`; ``constants`` (L, 2) float64; ``map`` (m, m) float64, lower
+    triangular; ``mix`` (L, L) float64, lower triangular; ``scale_mix`` likewise, or (0, 0); ``feature_bound``, ``clip``
+    > 0; ``threshold`` as in :class:`Mechanism`, 2^32 for all records; ``noise_multiplier`` >= 0, the noise's standard
+    deviation over ``clip``.
+    """
 
     theta: NDArray[np.float64]
     constants: NDArray[np.float64]

@@ -19,7 +19,7 @@ from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior, fit_scores
 from pgbb_fast.exploration import Exploration, number_of_segments
 from pgbb_fast.geometry.door import Door
 from pgbb_fast.geometry.schedule import Schedule, groups, schedule
-from pgbb_fast.geometry.stacking import central, stacking
+from pgbb_fast.geometry.stacking import stacking
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import Loss
 from pgbb_fast.posterior import AffineMap, Posterior
@@ -252,9 +252,7 @@ class PrivateEstimator(Spender):
         )
 
     def _schedule(self, n: int, loss: Loss, d: int) -> Schedule:
-        whole, m = multiplier_of(self.epsilon, self.delta), d - loss.has_scale
-        first = central(loss)
-        return schedule(loss, stacking(loss, m), first, stacking(first, m), n, d, whole)
+        return schedule(loss, n, d, multiplier_of(self.epsilon, self.delta))
 
     def _blocked_report(self, n: int) -> PrivacyReport:
         report = calibrate(
@@ -351,7 +349,7 @@ class PrivateEstimator(Spender):
     ) -> None:
         """The same with noise in the shape of the scores."""
         plan, report = self._schedule(n, loss, len(box)), self._scores_report(n, loss, len(box))
-        require_clip(self._who, stacking(loss, len(box) - loss.has_scale).clip)
+        require_clip(self._who, stacking(loss, len(box) - loss.has_scale, plan.length).clip)
         keys = Keys.fresh(self.seed)
         x, y, table = unit()
         records = place(device.kind, Records(x, y, np.zeros(len(x), dtype=np.uint8), map=table), loss.regression)

@@ -68,8 +68,8 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
     white = whiten(door, m, plan.rounds)
     for _ in range(plan.rounds):
         tell()
-    first = Asked(central(loss), stacking(central(loss), m), white)
-    asked = Asked(loss, stacking(loss, m), white)
+    first = Asked(central(loss), stacking(central(loss), m, plan.length), white)
+    asked = Asked(loss, stacking(loss, m, plan.length), white)
     middle = find_central(door, first, box, plan.central, rng, tell)
     start, last = find_all(door, asked, spread_out(asked, first, middle), box, plan.joint, tell)
     paths, v, f = _measure(door, asked, start, last, box, plan, rng, tell)

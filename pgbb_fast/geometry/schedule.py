@@ -16,26 +16,27 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pgbb_fast.account import FEATURES, GRADIENT, SCORE
-from pgbb_fast.geometry.stacking import LENGTH, Stacking
+from pgbb_fast.geometry.stacking import LENGTH, Stacking, central, public_length, stacking
 from pgbb_fast.losses import Loss
 
 __all__ = ["Schedule", "groups", "schedule"]
 
-ROUND = 0.03  # share of one round of whitening
+ROUND = 0.02  # share of one round of whitening
 ROUNDS = 2
 COARSE = 0.12  # noise of the second round's eigenvalues from which there is a third
-SCORES = 0.04  # share of the scores' second moment
+SCORES = 0.03  # share of the scores' second moment
 CENTRAL, JOINT = 14, 12  # steps of the search for the central rule, and for all
 STEADY = 0.15  # length of the noise of a step of the search that is wanted, in residual scales
 SEARCH = 0.01, 0.10  # shares of a search, least and most
 LEAST_SLOPE = 8  # steps for the slope, at least
 LOCATION = 16  # steps for the location
-SLOPE = 0.03, 0.25  # share of the steps for the slope, least and most
-ENTRY = 0.15  # wanted error of H's entries over f, times sqrt(d)
-NARROW, FAR = 0.12, 0.4  # least and largest displacement for the slope, in residual scales
+SLOPE = np.linspace(0.03, 0.45, 43)  # shares of the steps for the slope that are tried
+NARROW, FAR = 0.15, 0.4  # least and largest displacement for the slope, in residual scales
+WIDENED = 3.0  # (d + 1) times the squared error of an entry of H over f: by so much squared widths grow
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Schedule:
         Length of the displacements for H, in residual scales.
     reach : float
         See the module's text; that of the joint steps.
+    length : float
+        B over sqrt(m), where mapped features are shortened.
     """
 
     rounds: int
@@ -65,6 +68,7 @@ class Schedule:
     shares: tuple[float, ...]
     displacement: float
     reach: float
+    length: float
 
     @property
     def steps(self) -> int:
@@ -77,28 +81,27 @@ class Schedule:
         return math.fsum(self.shares[-1 - self.location : -1])
 
 
-def schedule(loss: Loss, stack: Stacking, first: Loss, first_stack: Stacking, n: int, d: int, s: float) -> Schedule:
-    """The releases for n records and d coordinates at the noise multiplier ``s`` of the whole budget.
-
-    ``first`` is the central rule, with its own stacking.
-    """
+def schedule(loss: Loss, n: int, d: int, s: float) -> Schedule:
+    """The releases for n records and d coordinates at the noise multiplier ``s`` of the whole budget."""
+    m, first = d - loss.has_scale, central(loss)
+    roomy = public_length(loss, m, n, s)
+    stack, first_stack = stacking(loss, m, roomy), stacking(first, m, roomy)
     reach = _reach(loss, stack, n, d, s)
     # the largest eigenvalue of a symmetric matrix of normal entries is about sqrt(2 d) times an off-diagonal one's
     edge = 2.0 * math.sqrt(d) * s / math.sqrt(ROUND) * math.sqrt(0.5) * LENGTH**2 * d / n
     rounds = ROUNDS + (edge > COARSE)
-    central, joint = (
+    first_share, joint = (
         min(max(SEARCH[0], steps * (own / STEADY) ** 2), SEARCH[1])
         for steps, own in ((CENTRAL, _reach(first, first_stack, n, d, s)), (JOINT, reach))
     )
-    least = max(NARROW, hall_sheather(loss, n))
-    entry = ENTRY / math.sqrt(d)
-    wide = min(max(SLOPE[0], (reach / (entry * least)) ** 2), SLOPE[1])
-    displacement = min(max(least, reach / math.sqrt(wide) / entry), FAR)
+    rest = 1.0 - (rounds * ROUND + first_share + joint + SCORES)
+    least = min(max(NARROW, hall_sheather(loss, n)), FAR)
+    wide, displacement = _balance(reach, s * stack.clip / math.sqrt(n), d, rest, np.linspace(least, FAR, 11))
     slope = 2 * d * math.ceil(LEAST_SLOPE / (2 * d))
-    location = 1.0 - (rounds * ROUND + central + joint + wide + SCORES)
-    parts = ((rounds, rounds * ROUND), (CENTRAL, central), (JOINT, joint), (slope, wide), (LOCATION, location))
+    location = rest - wide
+    parts = ((rounds, rounds * ROUND), (CENTRAL, first_share), (JOINT, joint), (slope, wide), (LOCATION, location))
     shares = tuple(share / steps for steps, share in parts for _ in range(steps))
-    return Schedule(rounds, CENTRAL, JOINT, slope, LOCATION, (*shares, SCORES), displacement, reach)
+    return Schedule(rounds, CENTRAL, JOINT, slope, LOCATION, (*shares, SCORES), displacement, reach, roomy)
 
 
 def groups(plan: Schedule) -> list[tuple[str, int, float]]:
@@ -110,6 +113,22 @@ def groups(plan: Schedule) -> list[tuple[str, int, float]]:
         found.append((name, count, plan.shares[place]))
         place += count
     return found
+
+
+def _balance(reach: float, kappa: float, d: int, rest: float, lengths: NDArray[np.float64]) -> tuple[float, float]:
+    """Share and displacement of the steps for H with the least predicted squared width,
+
+        (1 + kappa^2 / (rest - share)) (1 + 3 (d + 1) e^2) (1 + c^2),    e = reach / (c sqrt(share)),
+
+    kappa^2 the privacy variance over the sampling variance at the whole budget, e the error of an entry of H over f for
+    2 d displacements of length c in pairs, and c^2 about the relative bias of H by the loss's fourth derivative.
+    """
+    share, length = SLOPE[:, None], lengths[None, :]
+    share = np.minimum(share, 0.9 * rest)
+    width = (1.0 + kappa**2 / (rest - share)) * (1.0 + length**2)
+    width = width * (1.0 + WIDENED * (d + 1) * reach**2 / (length**2 * share))
+    best = np.unravel_index(int(width.argmin()), width.shape)
+    return float(share[best[0], 0]), float(length[0, best[1]])
 
 
 def _reach(loss: Loss, stack: Stacking, n: int, d: int, s: float) -> float:

@@ -22,10 +22,12 @@ from scipy.special import ndtri
 from pgbb_fast.kernels.reference.losses import REGRESSION_SLOPES
 from pgbb_fast.losses import TYPICAL, Loss, expectile, huber, normal_expectile, smoothed_quantile
 
-__all__ = ["Stacking", "central", "stacking"]
+__all__ = ["Stacking", "central", "public_length", "stacking"]
 
 Array = NDArray[np.float64]
 LENGTH = 1.5  # B over sqrt(m): features are shortened where they are so many times their root mean square
+ROOMY = 2.0  # the same where privacy noise is small beside sampling
+SMALL = 0.1  # standard deviation of privacy noise over that of sampling, at the whole budget, that counts as small
 SCALE_SHARE = 0.5  # weight of a scale's slope beside the others': its part of C is then some percent
 GRID = np.linspace(-8.0, 8.0, 4001)  # of standard normal residuals
 
@@ -40,7 +42,7 @@ class Stacking:
         R, lower triangular: R R' is the covariance of the rules' slopes under a correct model.
     scale_root : (L, L) or (0, 0) array
         The same for the slopes in a scale, over ``SCALE_SHARE``.
-    length : float
+    slope_length : float
         A, the largest length of the mixed slopes.
     feature_bound : float
         B, where the mapped features are shortened.
@@ -52,7 +54,7 @@ class Stacking:
 
     root: Array
     scale_root: Array
-    length: float
+    slope_length: float
     feature_bound: float
     clip: float
     known_size: bool
@@ -78,29 +80,36 @@ class Stacking:
         return np.sqrt((self.scale_root**2).sum(axis=1)) / self.spread
 
 
-def stacking(loss: Loss, m: int) -> Stacking:
-    """The constants for ``loss`` and m mapped features (the intercept's among them)."""
-    bound = LENGTH * math.sqrt(m)
+def public_length(loss: Loss, m: int, n: int, s: float) -> float:
+    """B over sqrt(m) for n records at the noise multiplier ``s`` of the whole budget: shortening the longest features
+    costs a percent of precision at ``LENGTH`` and hardly any at ``ROOMY``, and the noise grows with it."""
+    return ROOMY if s * stacking(loss, m).clip < SMALL * math.sqrt(n) else LENGTH
+
+
+def stacking(loss: Loss, m: int, length: float = LENGTH) -> Stacking:
+    """The constants for ``loss`` and m mapped features (the intercept's among them), shortened at ``length``
+    sqrt(m)."""
+    bound = length * math.sqrt(m)
     none = np.empty((0, 0))
     if loss.is_quantile:
         tau = np.asarray(loss.rules)
         root = np.linalg.cholesky(np.minimum.outer(tau, tau) - np.outer(tau, tau))
         gaps = np.diff(np.concatenate([[0.0], np.sort(tau), [1.0]]))
-        length = math.sqrt(1.0 / float(gaps.min()) - 1.0)
-        return Stacking(root, none, length, bound, length * bound, known_size=True)
+        longest = math.sqrt(1.0 / float(gaps.min()) - 1.0)
+        return Stacking(root, none, longest, bound, longest * bound, known_size=True)
     if loss.own or loss.kernel == "logistic":  # one rule, a slope in [-1, 1]
         return Stacking(np.full((1, 1), 0.5), none, 2.0, bound, 2.0 * bound, known_size=False)
     slopes, scale_slopes = _slopes(loss, GRID)
     density = np.exp(-0.5 * GRID**2)
     root = np.linalg.cholesky(_moment(slopes, density))
-    longest, scale_longest = _slopes(loss, _far(loss))
-    squares = (np.linalg.solve(root, longest) ** 2).sum(axis=0)
-    length = math.sqrt(float(squares.max()))
+    far, scale_far = _slopes(loss, _far(loss))
+    squares = (np.linalg.solve(root, far) ** 2).sum(axis=0)
+    longest = math.sqrt(float(squares.max()))
     if not loss.has_scale:
-        return Stacking(root, none, length, bound, length * bound, known_size=False)
+        return Stacking(root, none, longest, bound, longest * bound, known_size=False)
     scale_root = np.linalg.cholesky(_moment(scale_slopes, density)) / SCALE_SHARE
-    both = squares * bound**2 + (np.linalg.solve(scale_root, scale_longest) ** 2).sum(axis=0)
-    return Stacking(root, scale_root, length, bound, math.sqrt(float(both.max())), known_size=True)
+    both = squares * bound**2 + (np.linalg.solve(scale_root, scale_far) ** 2).sum(axis=0)
+    return Stacking(root, scale_root, longest, bound, math.sqrt(float(both.max())), known_size=True)
 
 
 def _moment(slopes: Array, density: Array) -> Array:
