@@ -73,8 +73,8 @@ class Mechanism(NamedTuple):
 class Stack(NamedTuple):
     """Public inputs of one stacked step: L rules, m mapped features, d = m or (with a scale) m + 1.
 
-    With xbar = (1, x) or x, a record has the mapped features x~ = map xbar, the weight f = min(1, feature_bound / |x~|),
-    the slopes psi_l of rule l at its own theta_l, the mixed slopes a = mix psi and, for a loss with a scale, b =
+    With xbar = (1, x) or x, a record has the mapped features x~ = map xbar, the weight f = min(1, feature_bound /
+    |x~|), the slopes psi_l of rule l at its own theta_l, the mixed slopes a = mix psi and, for a loss with a scale, b =
     scale_mix chi, chi the slopes in the scale.  Its stacked score, with the entries a_l f x~_j and b_l, is shortened to
     ``clip``; every record of the minibatch counts once.
 

@@ -16,7 +16,15 @@ from typing import Any
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError
-from pgbb_fast.privacy import ADJACENCY, PLAIN, Circumstances, PrivacyReport, guarantee, require_guarantee, require_noise
+from pgbb_fast.privacy import (
+    ADJACENCY,
+    PLAIN,
+    Circumstances,
+    PrivacyReport,
+    guarantee,
+    require_guarantee,
+    require_noise,
+)
 from pgbb_fast.remembered import remembered
 
 __all__ = ["AnyReport", "GaussianReport", "multiplier_of", "report_of"]
@@ -111,7 +119,7 @@ class AnyReport:
 
 
 def _together(parts: Iterable[tuple[int, float]]) -> float:
-    return math.fsum(steps / multiplier**2 for steps, multiplier in parts) ** -0.5 / UP
+    return float(math.fsum(steps / multiplier**2 for steps, multiplier in parts) ** -0.5 / UP)
 
 
 @lru_cache(maxsize=64)

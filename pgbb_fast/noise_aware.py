@@ -143,7 +143,7 @@ class LocalPosterior:
             hessian = hessian + self.public
         mean, root = prior.mean, prior.root
         if self.mapping is not None:
-            mean, root = (np.linalg.solve(self.mapping.T, part) for part in (mean, root))
+            mean, root = (np.asarray(np.linalg.solve(self.mapping.T, part), np.float64) for part in (mean, root))
         drawn = mean + rng.standard_normal((size, d)) @ root.T
         error = rng.standard_normal((size, d)) if error is None else error
         error = error @ np.linalg.cholesky(self.omega).T / math.sqrt(self.count)

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
-from pgbb_fast.account import AnyReport
+from pgbb_fast.account import AnyReport, GaussianReport
 from pgbb_fast.curvature import Hessian
 from pgbb_fast.errors import DomainError
 from pgbb_fast.noise_aware import LocalPosterior, Scores
 from pgbb_fast.posterior import AffineMap, Posterior, Shapes
 from pgbb_fast.prior import Prior
-from pgbb_fast.privacy import Circumstances
+from pgbb_fast.privacy import PrivacyReport
 from pgbb_fast.rules import places
 
 __all__ = ["NoiseAwarePosterior"]
@@ -74,7 +74,7 @@ class NoiseAwarePosterior(Posterior):
         rules: Sequence[float],
         to_natural: AffineMap,
         names: Sequence[str],
-        privacy: Circumstances,
+        privacy: PrivacyReport | GaussianReport,
         prior: Prior | None = None,
         correlation: Array | None = None,
     ) -> None:

@@ -217,6 +217,11 @@ class PrivacyReport(Circumstances):
     adjacency: str = ADJACENCY
     budget: float | None = None
 
+    @property
+    def steps(self) -> int:
+        """Steps of the search or training."""
+        return self.mechanism.steps
+
     def recomputed(self) -> float:
         """Epsilon at ``delta`` of the mechanisms named, by this version's accountant."""
         return spent(self.mechanism, self.moment, self.delta)

@@ -14,7 +14,7 @@ from pgbb_fast.kernels.arguments import Records, Stack, Stream
 from pgbb_fast.kernels.cpu import formulas, stacked_tile, tile
 from pgbb_fast.kernels.cpu.columns import NUMBER, neighbours_to_columns, rows_to_columns
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
-from pgbb_fast.kernels.cpu.intrinsics import VECTOR, at, fetch_add, put
+from pgbb_fast.kernels.cpu.intrinsics import VECTOR, fetch_add, put
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.mapping import mapped_rows
 from pgbb_fast.kernels.cpu.noise import add_noise, scale_of
@@ -128,14 +128,11 @@ def _kernel(loss: str, p: int, width: int, intercept: bool, x_encoding: str, y_e
         pieces["neighbours"] = neighbours_to_columns(width or 1, x_encoding)
         load = part(tile._load, WIDTH=width, number=number, **pieces)
     response = part(tile._load_response, number=NUMBER[y_encoding])
-    if p:
-        map_rows = part(_map_fixed, rows_of_x=mapped_rows(p, intercept, STRIDE))
-    else:
-        map_rows = part(stacked_tile._map_any)
+    fixed = part(_map_fixed, rows_of_x=mapped_rows(p, intercept, STRIDE)) if p else None
     add_tile = merged(
         special(
             stacked_tile.stacked_tile,
-            map_rows=map_rows,
+            map_rows=fixed or part(stacked_tile._map_any),
             weigh_features=part(stacked_tile._weigh_features),
             mix=part(stacked_tile._mix),
             shorten=part(stacked_tile._shorten),
@@ -206,12 +203,12 @@ def stacked_sums(loss: str, intercept: bool, records: Records, stack: Stack, str
     table = np.concatenate([*fixed, np.ravel(stack.mix), np.ravel(stack.scale_mix)]).astype(np.float32)
     assert table[SIZE] <= weight
     jobs = []
-    for public, *memory in scratch:
+    for public, *rest in scratch:
         public[: len(table)] = table
         jobs.append(
             (
                 progress, x if by_rows else x.T, y, records.map, stack.theta, stack.constants, public, len(table), size,
-                shift, *memory,
+                shift, *rest,
             )
         )  # fmt: skip
     run(kernel, jobs, progress[1:])

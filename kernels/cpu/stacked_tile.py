@@ -10,7 +10,7 @@ import numpy as np
 
 from pgbb_fast.kernels.cpu.compile import inner, single
 from pgbb_fast.kernels.cpu.formulas import clip_factor
-from pgbb_fast.kernels.cpu.intrinsics import VECTOR, add32, at, bits_of, fma, larger_bits, number_of, put, rarely
+from pgbb_fast.kernels.cpu.intrinsics import VECTOR, add32, at, bits_of, fma, larger_bits, put, rarely
 from pgbb_fast.kernels.cpu.tile import (
     ETA,
     SQUARE,
@@ -164,8 +164,8 @@ def _shorten(L: Any, count: Any, full: Any, public: Any, first: Any, weighted: A
 
 
 def _accumulate_rows(pair: Any, m: Any, full: Any, c: Any, x: Any, place: Any, d: Any, tile: Any, sums: Any) -> None:
-    """Add the products of the row ``c``, and of the next if ``pair``, with m rows from ``x`` on to the lanes of ``sums``
-    from the coordinate ``place``, and ``place + d``, on."""
+    """Add the products of the row ``c``, and of the next if ``pair``, with m rows from ``x`` on to the lanes of
+    ``sums`` from the coordinate ``place``, and ``place + d``, on."""
     j = 0
     while j + 4 <= m:
         if pair:

@@ -8,16 +8,17 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from pgbb_fast.account import GaussianReport
 from pgbb_fast.privacy import PrivacyReport, guarantee
 
 REFRESH = 50  # steps between two refreshes of the bar
 
 
 @contextmanager
-def training_bar(report: PrivacyReport) -> Iterator[Callable[[int], None]]:
+def training_bar(report: PrivacyReport | GaussianReport) -> Iterator[Callable[[int], None]]:
     """A callback for ``fit(on_step=...)`` that will spend ``report``.  The epsilon shown is the whole fit's, which is
     known before it begins: an upper bound at every step that costs nothing to compute."""
-    total = report.mechanism.steps
+    total = report.steps
     columns = (
         TextColumn("training"),
         BarColumn(),

@@ -49,7 +49,14 @@ class Door:
     """
 
     def __init__(
-        self, records: Any, loss: Loss, intercept: bool, n: int, report: GaussianReport, keys: Keys, device: Kind = "cpu"
+        self,
+        records: Any,
+        loss: Loss,
+        intercept: bool,
+        n: int,
+        report: GaussianReport,
+        keys: Keys,
+        device: Kind = "cpu",
     ) -> None:
         self._records, self.loss, self.intercept, self.n = records, loss, intercept, n
         self._keys, self._device = keys, device

@@ -216,13 +216,13 @@ def _scores(asked: Asked, moment: Array, noise: float, local: list[LocalPosterio
     prior = level * np.where(on, PRIOR, math.sqrt(max(relative, 1e-6)))
     precision = 1.0 / prior**2 + 1.0 / error**2
     mean = (level * on / prior**2 + moment / error**2) / precision
-    basis = np.kron(asked.stacking.root, np.eye(d))
+    basis = np.asarray(np.kron(asked.stacking.root, np.eye(d)), dtype=np.float64)
     if asked.loss.has_scale:
         scale = asked.stacking.scale_root / asked.stacking.scale_units[:, None]
         for i in range(L):
             for j in range(L):
                 basis[i * d + m, j * d + m] = scale[i, j]
-    return Scores(basis, (mean + mean.T) / 2.0, precision**-0.5)
+    return Scores(basis, (mean + mean.T) / 2.0, np.asarray(precision**-0.5))
 
 
 def _correlation(stack: Stacking, d: int, m: int) -> Array:

@@ -34,7 +34,7 @@ class Tangent:
     @property
     def step(self) -> Array:
         """From the centre to where the model has its zero."""
-        return -np.linalg.solve(self.hessian, self.gradient)
+        return np.asarray(-np.linalg.solve(self.hessian, self.gradient))
 
 
 class Path:
@@ -60,7 +60,7 @@ class Path:
     def near(self, scale: float) -> Array:
         """Weights that fall with the distance from the latest release, in units of ``scale``."""
         away = np.linalg.norm(self.at - self.at[-1], axis=1) / scale
-        return np.exp(-0.5 * away**2)
+        return np.asarray(np.exp(-0.5 * away**2))
 
     def secant(self, weight: Array) -> tuple[float, float]:
         """One number f for H = f I by least squares over the weighted releases, and its standard error."""

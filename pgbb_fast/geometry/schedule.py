@@ -50,8 +50,8 @@ class Schedule:
     central, joint, slope, location : int
         Steps: the search for the central rule, for all rules, displaced ones for H, and those at the centre.
     shares : tuple of float
-        Share of mu^2 of each release, in order: rounds, central, joint, slope, location, the scores' moment; they sum to
-        at most 1.
+        Share of mu^2 of each release, in order: rounds, central, joint, slope, location, the scores' moment; they sum
+        to at most 1.
     displacement : float
         Length of the displacements for H, in residual scales.
     reach : float
@@ -137,8 +137,8 @@ def _reach(loss: Loss, stack: Stacking, n: int, d: int, s: float) -> float:
 
 
 def hall_sheather(loss: Loss, n: int) -> float:
-    """Largest bandwidth of Hall and Sheather (1988) over the levels, in probability, over the density at the median, for
-    normal errors: a smaller displacement sees the sample's own unevenness instead of the density."""
+    """Largest bandwidth of Hall and Sheather (1988) over the levels, in probability, over the density at the median,
+    for normal errors: a smaller displacement sees the sample's own unevenness instead of the density."""
     if not loss.is_quantile:
         return 0.0
     z = ndtri(np.asarray(loss.rules))

@@ -1,13 +1,12 @@
 """Newton's method on noisy gradients, from the middle of the public box to where the gradients vanish.
 
-In the mapped coordinates H is near f I, so one number f of each rule is nearly all that a step has to know.  The central
-rule is looked for first, alone: its stack is the shortest, and an outer quantile level's gradient is weak outside the
+In the mapped coordinates H is near f I, so one number f of each rule is nearly all that a step has to know.  The
+central rule is looked for first, alone: its stack is the shortest, and an outer quantile level's gradient is weak outside the
 data and strong inside.  The others start from it, a residual scale times a normal quantile away, and all move together.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -80,11 +79,12 @@ class Asked:
 
     def theta(self, v: Array) -> Array:
         """(L, d) from the mapped coordinates."""
-        return np.einsum("lj,ljk->lk", v, self.maps)
+        return np.asarray(np.einsum("lj,ljk->lk", v, self.maps))
 
     def mapped(self, theta: Array) -> Array:
         """Inverse of :meth:`theta`."""
-        return np.linalg.solve(self.maps.transpose(0, 2, 1), theta[:, :, None])[:, :, 0]
+        found = np.linalg.solve(self.maps.transpose(0, 2, 1), theta[:, :, None])[:, :, 0]
+        return np.asarray(found, dtype=np.float64)
 
     def gradients(self, scores: Array) -> Array:
         """Mean gradients in the mapped coordinates from released scores, (L, d)."""
@@ -115,7 +115,7 @@ class Asked:
         """(L, d, d): slope of the public part of the gradient, that of a ridge; zeros without one."""
         slope = np.full(self.d, self.loss.ridge)
         slope[0] = 0.0 if self.white.centre[0] == 1.0 else slope[0]
-        return np.einsum("lij,j,lkj->lik", self.maps, slope, self.maps)
+        return np.asarray(np.einsum("lij,j,lkj->lik", self.maps, slope, self.maps))
 
     def ask(self, door: Door, v: Array) -> tuple[Array, Array]:
         """One release at v (L, d): the records' mean gradients (L, d), and their noise variances (L,)."""
@@ -230,7 +230,12 @@ def find_all(
             path.add(now[j, :m], gradient[j, :m], float(noise[j]), step)
             near = path.near(float(densities[j] / f[j]))
             tangent = path.tangent(
-                near * KEPT[0] ** path.age, near * KEPT[1] ** path.age, float(first[j]), UNSURE, shape, public[j, :m, :m]
+                near * KEPT[0] ** path.age,
+                near * KEPT[1] ** path.age,
+                float(first[j]),
+                UNSURE,
+                shape,
+                public[j, :m, :m],
             )
             f[j] = tangent.f
             move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))

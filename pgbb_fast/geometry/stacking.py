@@ -1,8 +1,8 @@
 """How the scores of the rules fitted jointly are stacked: public constants, known before any record is looked at.
 
-The slopes psi (L,) of a record's L rules are mixed to a = R^-1 psi, with R R' their covariance under a correct model, so
-that noise of the same size in every coordinate of a has the shape of the scores.  For quantile levels R R' has entries
-min(s, t) - s t, and at the indicators of a record in cell j between neighbouring levels, a gap Delta_j apart,
+The slopes psi (L,) of a record's L rules are mixed to a = R^-1 psi, with R R' their covariance under a correct model,
+so that noise of the same size in every coordinate of a has the shape of the scores.  For quantile levels R R' has
+entries min(s, t) - s t, and at the indicators of a record in cell j between neighbouring levels, a gap Delta_j apart,
 
     |a|^2 = psi' (R R')^-1 psi = 1 / Delta_j - 1,
 
@@ -62,22 +62,23 @@ class Stacking:
     @property
     def mix(self) -> Array:
         """R^-1, (L, L)."""
-        return np.linalg.inv(self.root)
+        return np.asarray(np.linalg.inv(self.root), dtype=np.float64)
 
     @property
     def scale_mix(self) -> Array:
         """The same for the scale, (L, L) or (0, 0)."""
-        return np.linalg.inv(self.scale_root) if self.scale_root.size else self.scale_root
+        inverse = np.linalg.inv(self.scale_root) if self.scale_root.size else self.scale_root
+        return np.asarray(inverse, dtype=np.float64)
 
     @property
     def spread(self) -> Array:
         """Standard deviations of the rules' slopes, (L,): the diagonal of R R', rooted."""
-        return np.sqrt((self.root**2).sum(axis=1))
+        return np.asarray(np.sqrt((self.root**2).sum(axis=1)))
 
     @property
     def scale_units(self) -> Array:
         """(L,): a scale is counted in units in which its slope has the noise of the others'."""
-        return np.sqrt((self.scale_root**2).sum(axis=1)) / self.spread
+        return np.asarray(np.sqrt((self.scale_root**2).sum(axis=1)) / self.spread)
 
 
 def public_length(loss: Loss, m: int, n: int, s: float) -> float:
@@ -93,7 +94,8 @@ def stacking(loss: Loss, m: int, length: float = LENGTH) -> Stacking:
     none = np.empty((0, 0))
     if loss.is_quantile:
         tau = np.asarray(loss.rules)
-        root = np.linalg.cholesky(np.minimum.outer(tau, tau) - np.outer(tau, tau))
+        covariance = np.minimum.outer(tau, tau) - np.outer(tau, tau)
+        root = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
         gaps = np.diff(np.concatenate([[0.0], np.sort(tau), [1.0]]))
         longest = math.sqrt(1.0 / float(gaps.min()) - 1.0)
         return Stacking(root, none, longest, bound, longest * bound, known_size=True)
@@ -101,13 +103,13 @@ def stacking(loss: Loss, m: int, length: float = LENGTH) -> Stacking:
         return Stacking(np.full((1, 1), 0.5), none, 2.0, bound, 2.0 * bound, known_size=False)
     slopes, scale_slopes = _slopes(loss, GRID)
     density = np.exp(-0.5 * GRID**2)
-    root = np.linalg.cholesky(_moment(slopes, density))
+    root = np.asarray(np.linalg.cholesky(_moment(slopes, density)), dtype=np.float64)
     far, scale_far = _slopes(loss, _far(loss))
     squares = (np.linalg.solve(root, far) ** 2).sum(axis=0)
     longest = math.sqrt(float(squares.max()))
     if not loss.has_scale:
         return Stacking(root, none, longest, bound, longest * bound, known_size=False)
-    scale_root = np.linalg.cholesky(_moment(scale_slopes, density)) / SCALE_SHARE
+    scale_root = np.asarray(np.linalg.cholesky(_moment(scale_slopes, density)), dtype=np.float64) / SCALE_SHARE
     both = squares * bound**2 + (np.linalg.solve(scale_root, scale_far) ** 2).sum(axis=0)
     return Stacking(root, scale_root, longest, bound, math.sqrt(float(both.max())), known_size=True)
 
