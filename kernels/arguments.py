@@ -75,3 +75,63 @@ class Stream(NamedTuple):
 
     key: NDArray[np.int64]
     step: int
+
+
+class Stack(NamedTuple):
+    """Public inputs of one release of the scores of L rules together, in whitened coordinates.
+
+    With xbar = (1, x), or x without an intercept, of m numbers, and psi_t the slope of rule t in its predictor at its
+    own theta_t, a record's stacked score is the outer product of ``mix`` psi and f xw, where xw = ``map`` xbar and
+    f = min(1, ``feature_bound`` / |xw|); where the loss has a scale, ``scale_mix`` times the slopes in the scales is
+    one more column.  The whole is shortened to the length ``clip``.
+
+    Attributes
+    ----------
+    theta : (L, d) float64
+        Laid out (intercept if any, slopes, scale if any), d = m, or m + 1 with a scale.
+    constants : (L, 2) float64
+        The loss's two constants for each rule.
+    map : (m, m) float64, lower triangular
+    mix : (L, L) float64, lower triangular
+    scale_mix : (L, L) float64, lower triangular; (0, 0) for a loss without a scale
+    feature_bound, clip : float
+        In 2^-13 .. 2^13 and 2^-50 .. 2^50.
+    threshold : int
+        As in :class:`Mechanism`; 2^32 takes every record.
+    noise_multiplier : float
+        Standard deviation of the noise over ``clip``, that is, over half the sensitivity.
+    """
+
+    theta: NDArray[np.float64]
+    constants: NDArray[np.float64]
+    map: NDArray[np.float64]
+    mix: NDArray[np.float64]
+    scale_mix: NDArray[np.float64]
+    feature_bound: float
+    clip: float
+    threshold: int = 2**32
+    noise_multiplier: float = 0.0
+
+
+def require_stack(who: str, stack: Stack, scale: bool) -> None:
+    """Refuse shapes that don't fit each other, or the loss, which has a ``scale`` or none: kernels check no index.
+
+    Raises
+    ------
+    ValueError
+        If a shape is wrong, a matrix not lower triangular, or a bound out of range.
+    """
+    L, d = stack.theta.shape
+    m = d - scale
+    shapes = {
+        "constants": (L, 2), "map": (m, m), "mix": (L, L), "scale_mix": (L, L) if scale else (0, 0),
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        found = getattr(stack, name)
+        if found.shape != shape:
+            raise ValueError(f"{who}: stack.{name} must have shape {shape}, got {found.shape}")
+        if name != "constants" and np.triu(found, 1).any():
+            raise ValueError(f"{who}: stack.{name} must be lower triangular")
+    for name, bound, most in (("feature_bound", stack.feature_bound, 13), ("clip", stack.clip, 50)):
+        if not 2.0**-most <= bound <= 2.0**most:
+            raise ValueError(f"{who}: stack.{name} must lie in [2^-{most}, 2^{most}], got {bound!r}")

@@ -4,6 +4,13 @@ from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, MOMENT_SLOPES, R
 from pgbb_fast.kernels.reference.moments import gradient_moments, score_moments
 from pgbb_fast.kernels.reference.random import normals, rounded_normals, words
 from pgbb_fast.kernels.reference.sampling import minibatch
+from pgbb_fast.kernels.reference.stacked import (
+    noisy_stacked,
+    stacked_moments,
+    stacked_moments_own,
+    stacked_sums,
+    stacked_sums_own,
+)
 from pgbb_fast.kernels.reference.steps import decoded, gradient_step, location_step, noise, regression_step, release
 
 __all__ = [
@@ -16,10 +23,15 @@ __all__ = [
     "location_step",
     "minibatch",
     "noise",
+    "noisy_stacked",
     "normals",
     "regression_step",
     "release",
     "rounded_normals",
     "score_moments",
+    "stacked_moments",
+    "stacked_moments_own",
+    "stacked_sums",
+    "stacked_sums_own",
     "words",
 ]
