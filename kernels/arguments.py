@@ -70,18 +70,36 @@ class Mechanism(NamedTuple):
     noise_multiplier: float
 
 
+class Stream(NamedTuple):
+    """Where in the random stream: ``key`` (8,) int64 holding 32-bit words, secret; ``step`` in 0..2^32 - 1."""
+
+    key: NDArray[np.int64]
+    step: int
+
+
 class Stack(NamedTuple):
-    """Public inputs of one stacked step: L rules, m mapped features, d = m or (with a scale) m + 1.
+    """Public inputs of one release of the scores of L rules together, in whitened coordinates.
 
-    With xbar = (1, x) or x, a record has the mapped features x~ = map xbar, the weight f = min(1, feature_bound /
-    |x~|), the slopes psi_l of rule l at its own theta_l, the mixed slopes a = mix psi and, for a loss with a scale, b =
-    scale_mix chi, chi the slopes in the scale.  Its stacked score, with the entries a_l f x~_j and b_l, is shortened to
-    ``clip``; every record of the minibatch counts once.
+    With xbar = (1, x), or x without an intercept, of m numbers, and psi_t the slope of rule t in its predictor at its
+    own theta_t, a record's stacked score is the outer product of ``mix`` psi and f xw, where xw = ``map`` xbar and
+    f = min(1, ``feature_bound`` / |xw|); where the loss has a scale, ``scale_mix`` times the slopes in the scales is
+    one more column.  The whole is shortened to the length ``clip``.
 
-    ``theta`` (L, d) float64, laid out as in :class:`Draws`; ``constants`` (L, 2) float64; ``map`` (m, m) float64, lower
-    triangular; ``mix`` (L, L) float64, lower triangular; ``scale_mix`` likewise, or (0, 0); ``feature_bound``, ``clip``
-    > 0; ``threshold`` as in :class:`Mechanism`, 2^32 for all records; ``noise_multiplier`` >= 0, the noise's standard
-    deviation over ``clip``.
+    Attributes
+    ----------
+    theta : (L, d) float64
+        Laid out (intercept if any, slopes, scale if any), d = m, or m + 1 with a scale.
+    constants : (L, 2) float64
+        The loss's two constants for each rule.
+    map : (m, m) float64, lower triangular
+    mix : (L, L) float64, lower triangular
+    scale_mix : (L, L) float64, lower triangular; (0, 0) for a loss without a scale
+    feature_bound, clip : float
+        In 2^-13 .. 2^13 and 2^-50 .. 2^50.
+    threshold : int
+        As in :class:`Mechanism`; 2^32 takes every record.
+    noise_multiplier : float
+        Standard deviation of the noise over ``clip``, that is, over half the sensitivity.
     """
 
     theta: NDArray[np.float64]
@@ -91,12 +109,29 @@ class Stack(NamedTuple):
     scale_mix: NDArray[np.float64]
     feature_bound: float
     clip: float
-    threshold: int
-    noise_multiplier: float
+    threshold: int = 2**32
+    noise_multiplier: float = 0.0
 
 
-class Stream(NamedTuple):
-    """Where in the random stream: ``key`` (8,) int64 holding 32-bit words, secret; ``step`` in 0..2^32 - 1."""
+def require_stack(who: str, stack: Stack, scale: bool) -> None:
+    """Refuse shapes that don't fit each other, or the loss, which has a ``scale`` or none: kernels check no index.
 
-    key: NDArray[np.int64]
-    step: int
+    Raises
+    ------
+    ValueError
+        If a shape is wrong, a matrix not lower triangular, or a bound out of range.
+    """
+    L, d = stack.theta.shape
+    m = d - scale
+    shapes = {
+        "constants": (L, 2), "map": (m, m), "mix": (L, L), "scale_mix": (L, L) if scale else (0, 0),
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        found = getattr(stack, name)
+        if found.shape != shape:
+            raise ValueError(f"{who}: stack.{name} must have shape {shape}, got {found.shape}")
+        if name != "constants" and np.triu(found, 1).any():
+            raise ValueError(f"{who}: stack.{name} must be lower triangular")
+    for name, bound, most in (("feature_bound", stack.feature_bound, 13), ("clip", stack.clip, 50)):
+        if not 2.0**-most <= bound <= 2.0**most:
+            raise ValueError(f"{who}: stack.{name} must lie in [2^-{most}, 2^{most}], got {bound!r}")

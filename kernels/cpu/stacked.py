@@ -1,6 +1,5 @@
 """The stacked step on the CPU: all records, the rules' slopes mixed and mapped, one clip, exact integer sums, noise."""
 
-import math
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -10,7 +9,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.arguments import Records, Stack, Stream
+from pgbb_fast.kernels.arguments import Records, Stack, Stream, require_stack
 from pgbb_fast.kernels.cpu import formulas, stacked_tile, tile
 from pgbb_fast.kernels.cpu.columns import NUMBER, neighbours_to_columns, rows_to_columns
 from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
@@ -18,13 +17,13 @@ from pgbb_fast.kernels.cpu.intrinsics import VECTOR, fetch_add, put
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.mapping import mapped_rows
 from pgbb_fast.kernels.cpu.noise import add_noise, scale_of
-from pgbb_fast.kernels.cpu.stacked_tile import SIZE, TABLE, stacked_rows, stacked_tile_size
+from pgbb_fast.kernels.cpu.stacked_tile import TABLE, stacked_rows, stacked_tile_size
 from pgbb_fast.kernels.cpu.steps import AHEAD, SERIAL, UNROLLED, _aligned
 from pgbb_fast.kernels.cpu.threads import run
 from pgbb_fast.kernels.cpu.tile import MOST_TILES, PAD, SQUARE, STRIDE, TILE, X, decode, flush
-from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT, TERM_BITS
+from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT
 from pgbb_fast.kernels.scalar.sampling import ALL
-from pgbb_fast.kernels.scalar.stack import stack_limit
+from pgbb_fast.kernels.scalar.stacked import stack_limit, stack_weight
 
 SHARE = 64          # tiles that a thread takes at a time
 
@@ -184,6 +183,7 @@ def stacked_sums(loss: str, intercept: bool, records: Records, stack: Stack, str
     """The sums without noise, (L, d) int64 in units of C 2^-32; same contract as ``reference.stacked_sums``.  Not a
     release: for tests, benchmarks and :func:`noisy_stacked`."""
     require_everything("stacked_sums", stack)
+    require_stack(loss, stack, loss in formulas.WITH_SCALE)
     L, d = stack.theta.shape
     m, scale = len(stack.map), loss in formulas.WITH_SCALE
     n, columns = records.x.shape
@@ -198,10 +198,8 @@ def stacked_sums(loss: str, intercept: bool, records: Records, stack: Stack, str
     scratch = _scratch.get(groups, p, m, L, d, scale)
     progress = np.zeros(2, dtype=np.int64)
     shift = np.full(L, MOST_EXPONENT, dtype=np.int64)
-    weight = 2.0**TERM_BITS - math.sqrt(L * d) / 2.0
-    fixed = [[stack.feature_bound, 1.0 / stack.clip, stack_limit(m, L), weight], np.ravel(stack.map)]
+    fixed = [[stack.feature_bound, 1.0 / stack.clip, stack_limit(L, m), stack_weight(L, d)], np.ravel(stack.map)]
     table = np.concatenate([*fixed, np.ravel(stack.mix), np.ravel(stack.scale_mix)]).astype(np.float32)
-    assert table[SIZE] <= weight
     jobs = []
     for public, *rest in scratch:
         public[: len(table)] = table

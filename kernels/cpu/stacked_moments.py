@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.arguments import Records, Stack
+from pgbb_fast.kernels.arguments import Records, Stack, require_stack
 from pgbb_fast.kernels.cpu import formulas, moments
 from pgbb_fast.kernels.cpu.columns import NUMBER
 from pgbb_fast.kernels.cpu.compile import compiled, specialise
@@ -101,6 +101,7 @@ def _products_for(loss: str, columnwise: bool, x_encoding: str, y_encoding: str)
 
 def stacked_moments(loss: str, intercept: bool, records: Records, stack: Stack) -> NDArray[np.int64]:
     """The sums without noise; same contract as ``reference.stacked_moments``.  Not a release."""
+    require_stack(loss, stack, loss in formulas.WITH_SCALE)
     L, d = stack.theta.shape
     m = len(stack.map)
     n = len(records.x)

@@ -1,7 +1,7 @@
 """One tile of the stacked step: mapped features, slopes of all rules, their mixture, one clip, exact sums.
 
 The tile's rows are those of ``tile`` (features from X on, then the response), then the mapped features, the rules'
-slopes, and the slopes in a scale.  ``scalar.stack`` proves what the arithmetic guarantees.
+slopes, and the slopes in a scale.  ``scalar.stacked`` proves what the arithmetic guarantees.
 """
 
 from typing import Any

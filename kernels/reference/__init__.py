@@ -8,7 +8,6 @@ from pgbb_fast.kernels.reference.stacked import (
     noisy_stacked,
     stacked_moments,
     stacked_moments_own,
-    stacked_noise,
     stacked_sums,
     stacked_sums_own,
 )
@@ -32,7 +31,6 @@ __all__ = [
     "score_moments",
     "stacked_moments",
     "stacked_moments_own",
-    "stacked_noise",
     "stacked_sums",
     "stacked_sums_own",
     "words",

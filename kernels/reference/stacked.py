@@ -1,11 +1,16 @@
-"""The stacked step: mixed slopes times mapped features, shortened as one vector, with equal weights."""
+"""Scores of several rules as one stack in whitened coordinates, shortened together: sums on the grid, second moments.
+
+A record's score is (a_l f xw_j, and b_l where the loss has a scale), l < L, j < m, as ``arguments.Stack`` says.  Every
+record of the minibatch counts 1: ``records.block`` and ``records.starts`` are not used.  ``scalar.stacked`` says what
+one record can do.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.arguments import Records, Stack, Stream
+from pgbb_fast.kernels.arguments import Records, Stack, Stream, require_stack
 from pgbb_fast.kernels.reference.losses import MOMENT_SLOPES, WITH_SCALE
 from pgbb_fast.kernels.reference.moments import SAFE
 from pgbb_fast.kernels.reference.random import rounded_normals
@@ -13,116 +18,99 @@ from pgbb_fast.kernels.reference.sampling import minibatch
 from pgbb_fast.kernels.reference.steps import GRID, TERM, decoded
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Slopes = Callable[[int, Floats, Floats], tuple[Floats, Floats]]
 OwnSlope = Callable[[int, Floats, Floats], Floats]
-Slopes = Callable[[int, Floats, Floats, float], tuple[Floats, Floats]]
-MOST_SQUARE = 2.0**100
+MOST = 2.0**50      # of the lengths of xw, a and b
 
 
-def stacked_sums(loss: str, intercept: bool, records: Records, stack: Stack, stream: Stream) -> NDArray[np.int64]:
-    """Sums over the minibatch of the shortened stacked scores, without noise: (L, d) int64, units C 2^-32.
+def _slopes_of(loss: str, stack: Stack) -> Slopes:
+    """k, y, eta to rule k's slopes in the predictor and in the scale."""
 
-    Row l holds a_l f x~_j for the m mapped features and, for a loss with a scale, b_l (``Stack`` has the names).
-    """
-    take = minibatch(stream.key, stream.step, len(records.x), stack.threshold)
-    return _sums(_built_in(loss, stack), loss in WITH_SCALE, intercept, records, stack, take)
-
-
-def stacked_sums_own(
-    slope: OwnSlope, intercept: bool, records: Records, stack: Stack, stream: Stream
-) -> NDArray[np.int64]:
-    """As :func:`stacked_sums` for a slope of the user's own: rule k, y (n,), eta (n,) -> (n,)."""
-    take = minibatch(stream.key, stream.step, len(records.x), stack.threshold)
-    return _sums(lambda k, y, eta, _: (slope(k, y, eta), y), False, intercept, records, stack, take)
-
-
-def stacked_moments(loss: str, intercept: bool, records: Records, stack: Stack) -> NDArray[np.int64]:
-    """Sum over all records of v v' / C^2, v the shortened stacked score: (L d, L d) int64, symmetric.
-
-    Each product is truncated toward zero to a multiple of 2^-32 (times ``SAFE``), as in ``score_moments``.  The loss
-    "linear" with L = 1, mix 1 and feature_bound = clip has x~ itself, shortened, for its stacked score.
-    """
-    return _moments(_built_in(loss, stack), loss in WITH_SCALE, intercept, records, stack)
-
-
-def stacked_moments_own(slope: OwnSlope, intercept: bool, records: Records, stack: Stack) -> NDArray[np.int64]:
-    """:func:`stacked_moments` for a slope of the user's own."""
-    return _moments(lambda k, y, eta, _: (slope(k, y, eta), y), False, intercept, records, stack)
-
-
-def stacked_noise(shape: tuple[int, int], stack: Stack, stream: Stream) -> NDArray[np.int64]:
-    """The Gaussian perturbation of a step, rounded to the grid: (L, d) int64."""
-    sigma = np.full(shape[0] * shape[1], stack.noise_multiplier * GRID)
-    return rounded_normals(stream.key, stream.step, sigma).reshape(shape)
-
-
-def noisy_stacked(loss: str, intercept: bool, records: Records, stack: Stack, stream: Stream) -> NDArray[np.int64]:
-    """One release: the sums plus the perturbation."""
-    sums = stacked_sums(loss, intercept, records, stack, stream)
-    return sums + stacked_noise((sums.shape[0], sums.shape[1]), stack, stream)
-
-
-def _built_in(loss: str, stack: Stack) -> Slopes:
-    def slopes(k: int, y: Floats, eta: Floats, scale: float) -> tuple[Floats, Floats]:
+    def slopes(k: int, y: Floats, eta: Floats) -> tuple[Floats, Floats]:
+        scale = float(stack.theta[k, -1]) if loss in WITH_SCALE else 1.0
         return MOMENT_SLOPES[loss](y, eta, scale, *stack.constants[k])
 
     return slopes
 
 
-def _parts(
-    slopes: Slopes, has_scale: bool, intercept: bool, records: Records, stack: Stack, take: NDArray[np.bool_]
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Weighted mapped features (n, m), mixed slopes (n, L) and those in the scale (n, L or 0), in units of C, and the
-    norm (n,), nan for a record that counts as zero."""
-    m = len(stack.map)
-    x, y, _ = decoded(records, m - intercept)
-    x, y = x[take], y[take]
+def _shortened(slopes: Slopes, intercept: bool, x: Floats, y: Floats, stack: Stack, limit: float) -> Floats:
+    """The records' scores in units of C, shortened to ``limit``: (n, L, d)."""
+    L, m = len(stack.mix), len(stack.map)
     with np.errstate(all="ignore"):
-        mapped = (np.column_stack([np.ones(len(y)), x]) if intercept else x) @ stack.map.T
-        square = (mapped**2).sum(axis=1)
-        weight = np.where(square <= stack.feature_bound**2, 1.0, stack.feature_bound / np.sqrt(square))
-        psi, chi = [], []
-        for k, theta in enumerate(stack.theta):
-            eta = (theta[0] if intercept else 0.0) + x @ theta[intercept:m]
-            by_eta, by_scale = slopes(k, y, eta, float(theta[-1]) if has_scale else 1.0)
-            psi.append(by_eta)
-            chi.append(by_scale)
-        a = np.column_stack(psi) @ stack.mix.T / stack.clip
-        b = np.column_stack(chi) @ stack.scale_mix.T / stack.clip if has_scale else np.empty((len(y), 0))
-        lengths = (a**2).sum(axis=1)
-        norm = np.sqrt(lengths * weight**2 * square + (b**2).sum(axis=1))
-    norm[~(np.isfinite(norm) & (square <= MOST_SQUARE) & (lengths <= MOST_SQUARE))] = np.nan
-    return mapped * weight[:, None], a, b, norm
+        xbar = np.column_stack([np.ones(len(y)), x]) if intercept else x
+        psi, chi = np.empty((2, L, len(y)))
+        for k in range(L):
+            psi[k], chi[k] = slopes(k, y, xbar @ stack.theta[k, :m])
+        white = xbar @ stack.map.T
+        a = (stack.mix @ psi).T / stack.clip
+        b = (stack.scale_mix @ chi[: len(stack.scale_mix)]).T / stack.clip       # (n, L), or (n, 0)
+        length, of_a, of_b = (np.sqrt((part**2).sum(axis=1)) for part in (white, a, b))
+        f = np.where(length > stack.feature_bound, stack.feature_bound / length, 1.0)
+        score = a[:, :, None] * (f[:, None] * white)[:, None, :]
+        if b.size:
+            score = np.concatenate([score, b[:, :, None]], axis=2)
+        norm = np.sqrt((score**2).sum(axis=(1, 2)))
+        score = score * np.where(norm > limit, limit / norm, 1.0)[:, None, None]
+    score[~((length <= MOST) & (of_a <= MOST) & (of_b <= MOST) & np.isfinite(norm))] = 0.0
+    return np.asarray(score, dtype=np.float64)
 
 
-def _stacked(features: Floats, a: Floats, b: Floats) -> Floats:
-    """(n, L, d)."""
-    outer = a[:, :, None] * features[:, None, :]
-    return np.concatenate([outer, b[:, :, None]], axis=2) if b.shape[1] else outer
-
-
-def _sums(
-    slopes: Slopes, has_scale: bool, intercept: bool, records: Records, stack: Stack, take: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    features, a, b, norm = _parts(slopes, has_scale, intercept, records, stack, take)
+def _sums(slopes: Slopes, intercept: bool, records: Records, stack: Stack, stream: Stream) -> Integers:
     L, d = stack.theta.shape
-    limit = 1 - (len(stack.map) + L + 20) * 2.0**-24
-    size = TERM - np.sqrt(L * d) / 2
-    with np.errstate(all="ignore"):
-        factor = np.where(norm > limit, limit / norm, 1.0) * size
-        term = _stacked(features, a, b) * factor[:, None, None]
-    term[np.isnan(norm)] = 0.0
-    return np.asarray(np.rint(term).astype(np.int64).sum(axis=0) << 10)
+    m = len(stack.map)
+    take = minibatch(stream.key, stream.step, len(records.x), stack.threshold)
+    x, y, _ = decoded(records, m - intercept)
+    score = _shortened(slopes, intercept, x[take], y[take], stack, 1 - (L + m + 16) * 2.0**-24)
+    term = np.rint(score * (TERM - np.sqrt(L * d) / 2)).astype(np.int64)
+    return np.asarray(term.sum(axis=0) << 10)
 
 
-def _moments(
-    slopes: Slopes, has_scale: bool, intercept: bool, records: Records, stack: Stack
-) -> NDArray[np.int64]:
-    take = np.ones(len(records.x), dtype=np.bool_)
-    features, a, b, norm = _parts(slopes, has_scale, intercept, records, stack, take)
-    with np.errstate(all="ignore"):
-        v = _stacked(features, a, b) * np.where(norm > 1.0, 1.0 / norm, 1.0)[:, None, None]
-    v[np.isnan(norm)] = 0.0
-    v = v.reshape(len(v), -1)
+def stacked_sums(loss: str, intercept: bool, records: Records, stack: Stack, stream: Stream) -> Integers:
+    """Sums of shortened scores over the minibatch, without noise: (L, d) int64 in units of C 2^-32."""
+    require_stack(loss, stack, loss in WITH_SCALE)
+    return _sums(_slopes_of(loss, stack), intercept, records, stack, stream)
+
+
+def stacked_sums_own(
+    gradient_slope: OwnSlope, intercept: bool, records: Records, stack: Stack, stream: Stream
+) -> Integers:
+    """As :func:`stacked_sums` for any loss of the predictor, without a scale: ``gradient_slope`` maps k, y (n,) and
+    eta (n,) to rule k's slopes (n,), number i a function of record i only."""
+    require_stack("own loss", stack, scale=False)
+    return _sums(_with_no_scale(gradient_slope), intercept, records, stack, stream)
+
+
+def noisy_stacked(loss: str, intercept: bool, records: Records, stack: Stack, stream: Stream) -> Integers:
+    """One release: :func:`stacked_sums` plus rounded normals of ``noise_multiplier`` 2^32, whatever the minibatch."""
+    sums = stacked_sums(loss, intercept, records, stack, stream)
+    sigma = np.full(sums.size, stack.noise_multiplier * GRID)
+    return sums + rounded_normals(stream.key, stream.step, sigma).reshape(sums.shape)
+
+
+def stacked_moments(loss: str, intercept: bool, records: Records, stack: Stack) -> Integers:
+    """Sum over all records of v v' / C^2, v the shortened stacked score: (L d, L d) int64 in units of 2^-32, symmetric.
+
+    |v| <= C, and each product is truncated toward zero (times ``SAFE``), so that a record's matrix is at most 2^32 in
+    Frobenius norm.  ``stack.threshold`` and ``stack.noise_multiplier`` are not used.
+    """
+    require_stack(loss, stack, loss in WITH_SCALE)
+    return _moments(_slopes_of(loss, stack), intercept, records, stack)
+
+
+def stacked_moments_own(gradient_slope: OwnSlope, intercept: bool, records: Records, stack: Stack) -> Integers:
+    """:func:`stacked_moments` of any loss, as :func:`stacked_sums_own`."""
+    require_stack("own loss", stack, scale=False)
+    return _moments(_with_no_scale(gradient_slope), intercept, records, stack)
+
+
+def _with_no_scale(gradient_slope: OwnSlope) -> Slopes:
+    return lambda k, y, eta: (gradient_slope(k, y, eta), np.zeros_like(y))
+
+
+def _moments(slopes: Slopes, intercept: bool, records: Records, stack: Stack) -> Integers:
+    x, y, _ = decoded(records, len(stack.map) - intercept)
+    v = _shortened(slopes, intercept, x, y, stack, 1.0).reshape(len(y), -1)
     out = np.empty((v.shape[1], v.shape[1]), dtype=np.int64)
     for i in range(v.shape[1]):
         out[i] = np.trunc(v[:, i, None] * v * (SAFE * GRID)).astype(np.int64).sum(axis=0)

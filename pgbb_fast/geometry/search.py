@@ -1,8 +1,9 @@
 """Newton's method on noisy gradients, from the middle of the public box to where the gradients vanish.
 
 In the mapped coordinates H is near f I, so one number f of each rule is nearly all that a step has to know.  The
-central rule is looked for first, alone: its stack is the shortest, and an outer quantile level's gradient is weak outside the
-data and strong inside.  The others start from it, a residual scale times a normal quantile away, and all move together.
+central rule is looked for first, alone: its stack is the shortest, and an outer quantile level's gradient is weak
+outside the data and strong inside.  The others start from it, a residual scale times a normal quantile away, and all
+move together.
 """
 
 from __future__ import annotations
