@@ -19,6 +19,7 @@ from pgbb_fast.kernels.arguments import Draws, Records
 from pgbb_fast.noise_aware import LocalPosterior, Scores, local_posteriors, scores_posterior
 from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
 from pgbb_fast.posterior import AffineMap
+from pgbb_fast.prior import Prior
 from pgbb_fast.privacy import LEAST_MULTIPLIER, PASSES, outward
 from pgbb_fast.releases import Keys, Problem, release_design, release_moment
 from pgbb_fast.statistics import ReleaseStatistics
@@ -271,7 +272,7 @@ def test_location_draws_have_the_privacy_covariance():
     hessian = np.array([[2.0, 0.4], [0.4, 0.5]])
     local = _local(hessian, omega=0.3, count=50.0)
     score = np.tile([0.2, -0.1], (20_000, 1))
-    location, deviation = local.draw(20_000, np.random.default_rng(5), WIDE, score, np.zeros((2, 2)))
+    location, deviation = local.draw(20_000, np.random.default_rng(5), Prior.of_box(WIDE), score, np.zeros((2, 2)))
     truth = np.linalg.inv(hessian) @ (0.3 * np.eye(2)) @ np.linalg.inv(hessian) / 50
     # a prior as wide as the box, 1e4, weighs 1e-10 of the releases
     assert np.allclose(deviation, np.linalg.solve(hessian, [0.2, -0.1]), rtol=1e-6, atol=0)
@@ -284,7 +285,7 @@ def test_a_direction_without_curvature_keeps_the_prior():
     second; 20,000 draws, 5 standard errors."""
     local = _local(np.diag([1e-8, 2.0]), omega=0.3, count=50.0)
     box = np.array([[-1.0, 3.0], [-2.0, 2.0]])
-    location, _ = local.draw(20_000, np.random.default_rng(6), box, np.zeros((20_000, 2)), np.zeros((2, 2)))
+    location, _ = local.draw(20_000, np.random.default_rng(6), Prior.of_box(box), np.zeros((20_000, 2)), np.zeros((2, 2)))
     sd = np.array([2.0, math.sqrt(0.3 / 50) / 2.0])
     assert np.abs(location.mean(axis=0) - [1.0, 0.0] - 0.0).max() < 5 * sd.max() / math.sqrt(20_000)
     assert np.abs(location.std(axis=0) / sd - 1).max() < 5 / math.sqrt(40_000) + 1e-3
@@ -338,7 +339,7 @@ def test_a_heap_widens_by_the_bandwidth_and_a_smooth_density_by_nothing():
     for f, share in ((40.0, 1.0), (1.0, 0.1)):
         known = _local(f * np.eye(2))
         local = replace(known, smoothing=h)
-        deviation = local.draw(40_000, np.random.default_rng(3), WIDE, none, np.zeros((2, 2)))[1]
+        deviation = local.draw(40_000, np.random.default_rng(3), Prior.of_box(WIDE), none, np.zeros((2, 2)))[1]
         assert np.abs(deviation.std(axis=0) / (h * share) - 1).max() < 5 / math.sqrt(80_000)
         assert local.heaped == pytest.approx(f * h)
 

@@ -31,6 +31,7 @@ from pgbb_fast.losses import (
     huber_kappa,
     smoothed_quantile,
 )
+from pgbb_fast.prior import Prior
 from pgbb_fast.silence import unseen
 
 __all__ = [
@@ -63,6 +64,10 @@ class PrivateRegressor(PrivateEstimator):
         Public bounds of y, likewise.
     coef_bounds : sequence or mapping of (low, high), optional
         Public bounds of each slope, in natural units.  By default no feature moves y by more than twice its range.
+    coef_prior : mapping from coefficient name to (mean, sd), optional
+        Normal priors of coefficients in natural units, "intercept" and "scale" among the names, fixed in advance; the
+        same for all rules.  A coefficient without one has a normal prior as wide as its bounds.  Where the releases say
+        little an interval is the prior's.
     degrees : mapping from feature name to int, optional
         Features that enter with their powers up to a degree, {"exper": 2}.  X has the feature itself only; powers are
         made inside, on an orthogonal basis of the public range, and coefficients are reported for exper and exper^2.
@@ -92,6 +97,7 @@ class PrivateRegressor(PrivateEstimator):
         x_bounds: Bounds,
         y_bounds: tuple[float, float] | None = None,
         coef_bounds: Bounds | None = None,
+        coef_prior: Mapping[str, tuple[float, float]] | None = None,
         degrees: Mapping[str, int] | None = None,
         fit_intercept: bool = True,
         feature_names: Sequence[str] | None = None,
@@ -108,6 +114,47 @@ class PrivateRegressor(PrivateEstimator):
         self.degrees = self._given_degrees({} if degrees is None else degrees)
         self.y_bounds = None if y_bounds is None else interval(self._who, "y_bounds", y_bounds)
         self.feature_names = given_names(self._who, "feature_names", feature_names)
+        self.coef_prior = self._given_prior({} if coef_prior is None else coef_prior)
+
+    def _given_prior(self, prior: Any) -> dict[str, tuple[float, float]]:
+        if not isinstance(prior, Mapping) or not all(isinstance(name, str) for name in prior):
+            raise DomainError(
+                f"{self._who}: coef_prior must be a mapping from coefficient name to (mean, sd), such as "
+                f"{{'educ': (0, 0.5)}}, got {check.shown(prior)}"
+            )
+        if prior and self.geometry != "scores":
+            raise DomainError(f"{self._who}: coef_prior belongs to geometry='scores'; leave it out")
+        found = {}
+        for name, pair in prior.items():
+            ends = check.items(pair)
+            if ends is None or len(ends) != 2:
+                raise DomainError(f"{self._who}: coef_prior[{name!r}] must be (mean, sd), got {check.shown(pair)}")
+            mean = check.real(self._who, f"coef_prior[{name!r}][0]", ends[0])
+            found[str(name)] = mean, check.positive(self._who, f"coef_prior[{name!r}][1]", ends[1])
+        return found
+
+    def _require_prior(self, names: tuple[str, ...]) -> None:
+        unknown = sorted(set(self.coef_prior) - set(names))
+        if unknown:
+            raise DomainError(
+                f"{self._who}: coef_prior names {unknown}, which are no coefficients; they are {list(names)}"
+            )
+
+    def _prior(self, box: NDArray[np.float64], common: dict[str, Any]) -> Prior:
+        """Stated coefficients are independent of the others, which keep the box's law."""
+        wide = Prior.of_box(box)
+        if not self.coef_prior:
+            return wide
+        matrix, offset, names = common["to_natural"].matrix, common["to_natural"].offset, common["names"]
+        mean, root = matrix @ wide.mean + offset, matrix @ wide.root
+        covariance = root @ root.T
+        for name, (centre, sd) in self.coef_prior.items():
+            j = names.index(name)
+            mean[j], covariance[j], covariance[:, j] = centre, 0.0, 0.0
+            covariance[j, j] = sd**2
+        scale = np.sqrt(np.diag(covariance))
+        root = scale[:, None] * np.linalg.cholesky(covariance / np.outer(scale, scale))
+        return Prior(np.linalg.solve(matrix, mean - offset), np.linalg.solve(matrix, root))
 
     def _given_degrees(self, degrees: Any) -> dict[str, int]:
         if not isinstance(degrees, Mapping) or not all(isinstance(name, str) for name in degrees):
@@ -189,6 +236,7 @@ class PrivateRegressor(PrivateEstimator):
         if unknown:
             raise DomainError(f"{who}: degrees names {unknown}, which are no features; they are {list(names)}")
         design, box, loss = self._public(n, names)
+        self._require_prior(design.theta_names(self._scale))
         require_records(who, n, self._fewest)
 
         in_place = on_device(array)

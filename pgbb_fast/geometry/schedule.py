@@ -58,6 +58,8 @@ class Schedule:
         See the module's text; that of the joint steps.
     length : float
         B over sqrt(m), where mapped features are shortened.
+    kappa : float
+        Standard deviation of privacy noise over that of sampling, at the whole budget.
     """
 
     rounds: int
@@ -69,6 +71,21 @@ class Schedule:
     displacement: float
     reach: float
     length: float
+    kappa: float
+
+    def widening(self, d: int, size: float = 1.0) -> float:
+        """Predicted width of an interval over the non-private one's, for d coordinates.
+
+        ``size`` is the second moment of the mixed slopes, 1 under a correct model.
+        """
+        privacy = self.kappa**2 / (self.location_share * size)
+        error = self.reach / self.displacement / math.sqrt(self.slope_share)
+        return math.sqrt((1.0 + privacy) * (1.0 + WIDENED * (d + 1) * error**2))
+
+    @property
+    def slope_share(self) -> float:
+        """Share of the budget that H rests on."""
+        return math.fsum(self.shares[-1 - self.location - self.slope : -1 - self.location])
 
     @property
     def steps(self) -> int:
@@ -96,12 +113,13 @@ def schedule(loss: Loss, n: int, d: int, s: float) -> Schedule:
     )
     rest = 1.0 - (rounds * ROUND + first_share + joint + SCORES)
     least = min(max(NARROW, hall_sheather(loss, n)), FAR)
-    wide, displacement = _balance(reach, s * stack.clip / math.sqrt(n), d, rest, np.linspace(least, FAR, 11))
+    kappa = s * stack.clip / math.sqrt(n)
+    wide, displacement = _balance(reach, kappa, d, rest, np.linspace(least, FAR, 11))
     slope = 2 * d * math.ceil(LEAST_SLOPE / (2 * d))
     location = rest - wide
     parts = ((rounds, rounds * ROUND), (CENTRAL, first_share), (JOINT, joint), (slope, wide), (LOCATION, location))
     shares = tuple(share / steps for steps, share in parts for _ in range(steps))
-    return Schedule(rounds, CENTRAL, JOINT, slope, LOCATION, (*shares, SCORES), displacement, reach, roomy)
+    return Schedule(rounds, CENTRAL, JOINT, slope, LOCATION, (*shares, SCORES), displacement, reach, roomy, kappa)
 
 
 def groups(plan: Schedule) -> list[tuple[str, int, float]]:
