@@ -352,7 +352,8 @@ class PrivateEstimator(Spender):
         require_clip(self._who, stacking(loss, len(box) - loss.has_scale, plan.length).clip)
         keys = Keys.fresh(self.seed)
         x, y, table = unit()
-        records = place(device.kind, Records(x, y, np.zeros(len(x), dtype=np.uint8), map=table), loss.regression)
+        nobody = np.empty(0, dtype=np.uint8)  # no blocks
+        records = place(device.kind, Records(x, y, nobody, map=table), loss.regression)
         report = self._start(report)
         door = Door(records, loss, intercept, n, report, keys, device.kind)
         posterior = fit_scores(door, box, plan, keys, on_step, prior=self._prior(box, common), privacy=report, **common)
