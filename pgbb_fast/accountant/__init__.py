@@ -13,6 +13,8 @@ from pgbb_fast.accountant.api import (
 from pgbb_fast.accountant.asymptotic import asymptotic_delta, asymptotic_mu, asymptotic_noise_multiplier
 from pgbb_fast.accountant.curves import curve, sweep, trade_off
 from pgbb_fast.accountant.events import DiscreteGaussian, LaplaceMechanism
+from pgbb_fast.accountant.exports import GaussianPrivacy, ZeroConcentrated, to_gdp, to_zcdp
+from pgbb_fast.accountant.group import for_group, group_delta, group_epsilon
 from pgbb_fast.accountant.ledger import Budget, Entry, Ledger
 from pgbb_fast.accountant.mechanisms import (
     BlockedGaussian,
@@ -29,10 +31,12 @@ __all__ = [
     "Budget",
     "DiscreteGaussian",
     "Entry",
+    "GaussianPrivacy",
     "LaplaceMechanism",
     "Ledger",
     "ResampledGaussian",
     "SubsampledGaussian",
+    "ZeroConcentrated",
     "asymptotic_delta",
     "asymptotic_mu",
     "asymptotic_noise_multiplier",
@@ -42,11 +46,16 @@ __all__ = [
     "deterministic",
     "epsilon",
     "epsilon_bounds",
+    "for_group",
     "gamma_star",
+    "group_delta",
+    "group_epsilon",
     "log_moment",
     "noise_multiplier",
     "noise_multiplier_bounds",
     "steps",
     "sweep",
+    "to_gdp",
+    "to_zcdp",
     "trade_off",
 ]

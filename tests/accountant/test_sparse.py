@@ -25,6 +25,7 @@ from pgbb_fast.accountant.lattice import lower_from_half, upper_from_half
 from pgbb_fast.accountant.pairs import Quality, pair_for
 from pgbb_fast.accountant.pld import delta_bound, epsilon_bound
 from pgbb_fast.accountant.squared_sums import square_sum
+from pgbb_fast.errors import PrivacyError
 
 
 def blocked(q, steps, blocks, draws, noise):
@@ -159,3 +160,16 @@ def test_where_nothing_is_known_the_brackets_say_so(empty):
     truth = mpmath.ncdf(0.25 - 2) - math.e * mpmath.ncdf(-0.25 - 2)
     assert least <= truth <= most <= truth * 1.01
     assert 0 < low <= high < math.inf
+
+
+@pytest.mark.parametrize(("adjacency", "apart"), [("add-remove", 1.0), ("replace-one", 2.0)])
+@pytest.mark.parametrize("noise", [1e-4, 4e-3])
+def test_hardly_any_noise_is_answered_or_refused(adjacency, apart, noise):
+    """The normal laws lie thousands of deviations apart: epsilon is at least mu^2 / 2 (where delta is near 1/2)."""
+    m = SubsampledGaussian(sampling_rate=1.0, steps=4, adjacency=adjacency, noise_multiplier=noise)
+    assert delta(m, epsilon=50.0) == 1.0
+    try:
+        found = epsilon(m, delta=1e-5)
+    except PrivacyError:
+        return
+    assert found >= 4 * (apart / noise) ** 2 / 2
