@@ -1,5 +1,6 @@
 """Privacy accounting: noisy block-weighted gradients, plain subsampled Gaussians, the m-out-of-n bootstrap."""
 
+from pgbb_fast.accountant.adaptive import PrivacyFilter
 from pgbb_fast.accountant.api import (
     delta,
     delta_bounds,
@@ -12,6 +13,7 @@ from pgbb_fast.accountant.api import (
 )
 from pgbb_fast.accountant.asymptotic import asymptotic_delta, asymptotic_mu, asymptotic_noise_multiplier
 from pgbb_fast.accountant.curves import curve, sweep, trade_off
+from pgbb_fast.accountant.dp_events import from_dp_accounting, to_dp_accounting
 from pgbb_fast.accountant.events import DiscreteGaussian, LaplaceMechanism
 from pgbb_fast.accountant.exports import GaussianPrivacy, ZeroConcentrated, to_gdp, to_zcdp
 from pgbb_fast.accountant.group import for_group, group_delta, group_epsilon
@@ -34,6 +36,7 @@ __all__ = [
     "GaussianPrivacy",
     "LaplaceMechanism",
     "Ledger",
+    "PrivacyFilter",
     "ResampledGaussian",
     "SubsampledGaussian",
     "ZeroConcentrated",
@@ -47,6 +50,7 @@ __all__ = [
     "epsilon",
     "epsilon_bounds",
     "for_group",
+    "from_dp_accounting",
     "gamma_star",
     "group_delta",
     "group_epsilon",
@@ -55,6 +59,7 @@ __all__ = [
     "noise_multiplier_bounds",
     "steps",
     "sweep",
+    "to_dp_accounting",
     "to_gdp",
     "to_zcdp",
     "trade_off",
