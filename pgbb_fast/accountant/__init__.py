@@ -1,6 +1,7 @@
 """Privacy accounting: noisy block-weighted gradients, plain subsampled Gaussians, the m-out-of-n bootstrap."""
 
 from pgbb_fast.accountant.adaptive import PrivacyFilter
+from pgbb_fast.accountant.adjacency import with_adjacency
 from pgbb_fast.accountant.api import (
     delta,
     delta_bounds,
@@ -63,4 +64,5 @@ __all__ = [
     "to_gdp",
     "to_zcdp",
     "trade_off",
+    "with_adjacency",
 ]

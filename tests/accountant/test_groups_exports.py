@@ -19,6 +19,7 @@ from pgbb_fast.accountant import (
     group_epsilon,
     to_gdp,
     to_zcdp,
+    with_adjacency,
 )
 from pgbb_fast.errors import DomainError, PrivacyError
 
@@ -176,3 +177,21 @@ def test_exports_refuse_what_they_cannot_say():
             export(replace(PLAIN, noise_multiplier=None))
     with pytest.raises(PrivacyError):
         to_gdp(DISCRETE)
+
+
+def test_the_same_release_under_the_other_relation():
+    assert to_gdp(with_adjacency(PLAIN, "replace-one")).mu == pytest.approx(2 * 2 / 6.0, rel=1e-12)
+    assert with_adjacency(with_adjacency(SAMPLED, "replace-one"), "add-remove") == SAMPLED
+    moved = Ledger()
+    moved.record(with_adjacency(LAPLACE, "replace-one"))
+    truth = -math.expm1((0.2 - 2 / 6.0) / 2)  # twice the shift
+    assert truth * (1 - 1e-12) <= moved.delta(epsilon=0.2) <= truth * 1.002
+    counted = with_adjacency(replace(DISCRETE, adjacency="add-remove"), "replace-one")
+    assert (counted.sensitivity, counted.adjacency) == (6, "replace-one")
+    for event in (BLOCKED, BOOT, DISCRETE, replace(LAPLACE, adjacency="replace-one")):
+        assert with_adjacency(event, "replace-one") == event
+        with pytest.raises(PrivacyError):
+            with_adjacency(event, "add-remove")
+    for bad in (("a release", "add-remove"), (PLAIN, "zero-out"), (PLAIN, None)):
+        with pytest.raises(DomainError):
+            with_adjacency(*bad)
