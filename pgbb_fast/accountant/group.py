@@ -27,6 +27,8 @@ from pgbb_fast.validation import integer, one_of
 GroupBound = Literal["exact", "generic"]
 
 _WIDTH = 1e-4  # relative, of the search for the generic epsilon
+_SMALLEST = 1e-300  # delta that the accountant can tell from 0
+_UP = 1 + 1e-12
 
 
 def for_group(event: Event, *, size: int) -> Event:
@@ -68,7 +70,7 @@ def group_delta(event: Event, *, size: int, epsilon: float, bound: GroupBound = 
         return _ledger(_for_group(who, event, size)).delta(epsilon=epsilon)
     size = _size(who, size)
     check_event(who, event)
-    return _generic(_ledger(event), size, math.nextafter(epsilon / size, 0.0) if size > 1 else epsilon)
+    return _generic(event, size, math.nextafter(epsilon / size, 0.0) if size > 1 else epsilon)
 
 
 def group_epsilon(event: Event, *, size: int, delta: float, bound: GroupBound = "exact") -> float:
@@ -89,26 +91,28 @@ def group_epsilon(event: Event, *, size: int, delta: float, bound: GroupBound = 
         return value
     size = _size(who, size)
     check_event(who, event)
-    ledger = _ledger(event)
-    low, high = 0.0, max(1e-6, ledger.epsilon(delta=delta / size))
-    while not high <= MOST_EPSILON or _generic(ledger, size, high) > delta:
+    low, high = 0.0, max(1e-6, _ledger(event).epsilon(delta=delta / size))
+    while not high <= MOST_EPSILON or _generic(event, size, high) > delta:
         if not high <= MOST_EPSILON:
             raise PrivacyError(f"{who}: no finite generic bound at delta = {delta:g} for groups of {size}")
         low, high = high, high * 1.5
     while high - low > _WIDTH * high:
         middle = (low + high) / 2
-        if _generic(ledger, size, middle) <= delta:
+        if _generic(event, size, middle) <= delta:
             high = middle
         else:
             low = middle
     return math.nextafter(size * high, math.inf)
 
 
-def _generic(ledger: Ledger, size: int, epsilon: float) -> float:
-    """delta(epsilon) times the sum of e^(i epsilon), i < size; at most 1, rounded up."""
-    one = ledger.delta(epsilon=epsilon)
-    if one <= 0.0:
+def _generic(event: Event, size: int, epsilon: float) -> float:
+    """delta(epsilon) times the sum of e^(i epsilon), i < size; at most 1, rounded up.
+
+    Where delta is too small for double precision it is taken to be 1e-300: the sum may be larger still.
+    """
+    if isinstance(event, LaplaceMechanism) and epsilon >= event.steps / float(event.scale_over_sensitivity) * _UP:
         return 0.0
+    one = max(_ledger(event).delta(epsilon=epsilon), _SMALLEST)
     log_sum = math.log(size)
     if epsilon > 1e-8:  # log of expm1(k epsilon) / expm1(epsilon), without overflow
         log_sum = (size - 1) * epsilon + math.log(math.expm1(-size * epsilon) / math.expm1(-epsilon))

@@ -81,6 +81,9 @@ def test_the_generic_bound_is_the_chain_of_inequalities_and_above_the_exact_one(
     )
     assert group_delta(PLAIN, size=1, epsilon=0.5, bound="generic") <= one * 1.003
     assert group_delta(PLAIN, size=10**6, epsilon=5.0, bound="generic") == 1.0
+    # delta(100) underflows, and e^(100 (k - 1)) overflows: nothing is claimed
+    assert group_delta(PLAIN, size=50, epsilon=5000.0, bound="generic") == 1.0
+    assert group_delta(LAPLACE, size=3, epsilon=0.6, bound="generic") == 0.0
 
 
 def test_what_has_no_exact_group_bound_is_refused():
