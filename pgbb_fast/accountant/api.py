@@ -74,6 +74,13 @@ def epsilon(
     -------
     float
         At least 0.
+
+    Notes
+    -----
+    *Edge of the domain.*  With "pld" the value is within 1% of the truth, and takes about 2 seconds at most, except
+    where q is below 1e-3 and q T below 5.  There it was up to 1.7% above an independent convolution and, where that
+    can't tell (delta of 1e-14, q T = 3), 57% above the lower end, which is loose itself; never below.
+    ``bench/results/accountant_configurations.md`` has the 46 configurations measured.
     """
     who = "epsilon"
     check_mechanism(who, mechanism)
@@ -157,6 +164,10 @@ def noise_multiplier(
     jumps or is blurred (rarely drawn records at a small delta), to within 1e-3 or that blur.  The mechanism's own
     ``noise_multiplier`` is ignored and may be ``None``.  The value returned was itself accounted and found to
     meet the target; the search ends after at most 120 evaluations.
+
+    *Edge of the domain.*  Of 46 configurations over the whole domain (see :func:`epsilon`) 31 took 2 seconds of
+    processor time or less and 14 took 2.1 to 5.3: q below 2e-3, or several draws of a shared minibatch.  One took 19,
+    and leaves 1.7% of epsilon unused: q T = 3 at delta = 1e-14 (q = 4.4e-5, T = 70,000, S = 10, K = 3, epsilon .1).
 
     Raises
     ------

@@ -63,7 +63,8 @@ class BlockedGaussian:
 
     One release is :math:`Y = \sum_{i \in B} w_i\, \mathrm{clip}_C(g_i) + \sigma Z` with
     :math:`w_i = u_{\pi(i)} / n_S`, :math:`u \sim \mathrm{Dirichlet}(\gamma 1_S)` public and fresh for each
-    draw.  Neighbours: replace one record.
+    draw.  Neighbours: replace one record.  Add-remove isn't offered: n is public and sets the blocks, gamma* and every
+    weight, so one record more changes the law of all of them, which no theorem here covers.
 
     Parameters
     ----------
@@ -184,7 +185,8 @@ class ResampledGaussian:
 
     Notes
     -----
-    Neighbours: replace one record.  The privacy of any estimate released beside the replicates is not
+    Neighbours: replace one record; add-remove isn't offered, as n is public and sets the probability of every record.
+    The privacy of any estimate released beside the replicates is not
     included.
     """
 

@@ -128,6 +128,9 @@ def _antipodal(mechanism: BlockedGaussian | SubsampledGaussian, noise: float) ->
         r, w = upper_nodes(radius_law(mechanism, _SKETCH_BINS, rough, cut), noise)
         x, inside = _sketch_points(r, w, cut)
         r = r[:, None]
+        if q == 1 and x[0, -1] < r.max():  # all of N(r, 1) lies beyond
+            x = r + x[:1, x[0] < 8.1]
+            inside = np.broadcast_to(inside.any(axis=1, keepdims=True), x.shape)
         density = ((1 - q) * np.exp(-x * x / 2) + q * np.exp(-((x - r) ** 2) / 2)) * inside
         mass = w[:, None] * density / np.maximum(density.sum(axis=1, keepdims=True), 1e-300)
         return _sorted(cells.largest_loss(r, q, x - r).ravel(), mass.ravel())
@@ -178,6 +181,8 @@ def _one_sided(q: float, r: float) -> Pair:
 
     def sketch(direction: int, cut: float) -> tuple[Array, Array]:
         x = _sketch_points(np.array([r]), np.ones(1), cut)[0][0]
+        if x[-1] < r + 8.0:  # N(r, 1) lies beyond
+            x = np.append(x[x < 8.1], r + x[x < 8.1])
         density = np.exp(-x * x / 2)
         loss = np.logaddexp(log_1q, math.log(q) + r * x - r * r / 2)
         if direction == 0:

@@ -116,6 +116,8 @@ def _look(lattices: Sequence[tuple[Lattice, int]], guess: float, log_delta: floa
     delta = math.exp(log_delta)
     if upper and sum(n * part.infinity for part, n in lattices) > delta:
         return math.inf, 0.0
+    if not all(part.mass.any() for part, _ in lattices):  # nothing is known of a part's losses
+        return (math.inf if upper else 0.0), 0.0
     exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
     tilt = transform_tilt(exact, guess, log_delta)
     here = cumulants(exact, tilt)
@@ -185,6 +187,8 @@ def _one_delta(
             continue
         plan = _plan(parts, sketches, log_delta, epsilon, quality, upper)
         lattices = _lattices(parts, direction, plan, quality, upper)
+        if not all(part.mass.any() for part, _ in lattices):  # nothing is known of a part's losses
+            return 1.0 if upper else 0.0
         exact = [atoms_of(part.h * (part.first + np.arange(len(part.mass))), part.mass, n) for part, n in lattices]
         tilt = transform_tilt(exact, epsilon, log_delta)
         profile = compose(lattices, tilt, log_delta).profile(epsilon, upper=upper)

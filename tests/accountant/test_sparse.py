@@ -11,11 +11,21 @@ import mpmath
 import numpy as np
 import pytest
 
-from pgbb_fast.accountant import BlockedGaussian, SubsampledGaussian, delta, epsilon, epsilon_bounds, noise_multiplier
+from pgbb_fast.accountant import (
+    BlockedGaussian,
+    SubsampledGaussian,
+    delta,
+    epsilon,
+    epsilon_bounds,
+    noise_multiplier,
+)
 from pgbb_fast.accountant.cells import antipodal_cells
 from pgbb_fast.accountant.convolve import circular_power
 from pgbb_fast.accountant.lattice import lower_from_half, upper_from_half
+from pgbb_fast.accountant.pairs import Quality, pair_for
+from pgbb_fast.accountant.pld import delta_bound, epsilon_bound
 from pgbb_fast.accountant.squared_sums import square_sum
+from pgbb_fast.errors import PrivacyError
 
 
 def blocked(q, steps, blocks, draws, noise):
@@ -129,3 +139,37 @@ def test_sums_of_squared_weights_bracket_a_simulation():
     assert mean >= np.sqrt(v).mean() - 5 * np.sqrt(v).std() / math.sqrt(len(v))
     assert float(law.lower_sum.sum()) <= np.sqrt(v).mean() + 5 * np.sqrt(v).std() / math.sqrt(len(v))
     assert mean <= 1.01 * np.sqrt(v).mean()
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_where_nothing_is_known_the_brackets_say_so(empty):
+    """A lower lattice without mass (10,000 draws on three blocks have one) gives the trivial ends, not an error."""
+    pair = pair_for(SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency="add-remove"), 2.0)
+
+    def build(direction, h, focus, quality, upper):
+        known = pair.build(direction, h, focus, quality, upper)
+        return replace(known, mass=np.zeros_like(known.mass), infinity=1.0 if upper else 0.0) if empty else known
+
+    parts = [(replace(pair, build=build), 1)]
+    low, high = (epsilon_bound(parts, 1e-5, Quality(), upper=upper) for upper in (False, True))
+    least, most = (delta_bound(parts, 1.0, Quality(), upper=upper) for upper in (False, True))
+    if empty:
+        assert (low, high, least, most) == (0.0, math.inf, 0.0, 1.0)
+        return
+    # Balle and Wang 2018, theorem 8, mu = 1/2
+    truth = mpmath.ncdf(0.25 - 2) - math.e * mpmath.ncdf(-0.25 - 2)
+    assert least <= truth <= most <= truth * 1.01
+    assert 0 < low <= high < math.inf
+
+
+@pytest.mark.parametrize(("adjacency", "apart"), [("add-remove", 1.0), ("replace-one", 2.0)])
+@pytest.mark.parametrize("noise", [4e-3])
+def test_hardly_any_noise_is_answered_or_refused(adjacency, apart, noise):
+    """The normal laws lie thousands of deviations apart: epsilon is at least mu^2 / 2 (where delta is near 1/2)."""
+    m = SubsampledGaussian(sampling_rate=1.0, steps=4, adjacency=adjacency, noise_multiplier=noise)
+    assert delta(m, epsilon=50.0) == 1.0
+    try:
+        found = epsilon(m, delta=1e-5)
+    except PrivacyError:
+        return
+    assert found >= 4 * (apart / noise) ** 2 / 2
