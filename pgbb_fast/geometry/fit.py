@@ -15,7 +15,7 @@ from pgbb_fast.geometry.path import Path
 from pgbb_fast.geometry.schedule import Schedule
 from pgbb_fast.geometry.search import Asked, Start, find_all, find_central, shortened, spread_out
 from pgbb_fast.geometry.stacking import Stacking, central, stacking
-from pgbb_fast.geometry.whitening import whiten
+from pgbb_fast.geometry.whitening import longest, whiten
 from pgbb_fast.noise_aware import LocalPosterior, Scores
 
 __all__ = ["Found", "find"]
@@ -68,8 +68,10 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
     white = whiten(door, m, plan.rounds)
     for _ in range(plan.rounds):
         tell()
-    first = Asked(central(loss), stacking(central(loss), m, plan.length), white)
-    asked = Asked(loss, stacking(loss, m, plan.length), white)
+    # no mapped feature is longer than the longest, which the released map tells
+    length = min(plan.length, longest(white.mapping) / math.sqrt(m))
+    first = Asked(central(loss), stacking(central(loss), m, length), white)
+    asked = Asked(loss, stacking(loss, m, length), white)
     middle = find_central(door, first, box, plan.central, rng, tell)
     start, last = find_all(door, asked, spread_out(asked, first, middle), box, plan.joint, tell)
     paths, v, f = _measure(door, asked, start, last, box, plan, rng, tell)

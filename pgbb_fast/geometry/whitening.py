@@ -17,7 +17,7 @@ from pgbb_fast.curvature import Slope
 from pgbb_fast.geometry.door import Door
 from pgbb_fast.geometry.stacking import LENGTH
 
-__all__ = ["Whitening", "whiten"]
+__all__ = ["Whitening", "longest", "whiten"]
 
 Array = NDArray[np.float64]
 
@@ -58,11 +58,25 @@ def whiten(door: Door, m: int, rounds: int) -> Whitening:
         values, vectors = np.linalg.eigh(moment)
         edge = 2.0 * math.sqrt(m) * noise
         values = np.maximum(values, 0.0) + edge if number == 0 else np.maximum(values, edge)
+        values = np.minimum(values, bound**2)  # of vectors no longer than the bound no second moment is larger
         before, mapping = mapping, triangular(mapping.T @ (vectors / values) @ vectors.T @ mapping)
-        bound = LENGTH * math.sqrt(m)
+        bound = min(LENGTH * math.sqrt(m), longest(mapping))
     change = mapping @ np.linalg.inv(before)
     outer = change @ change.T
-    return Whitening(mapping, Slope(change @ moment @ change.T, outer @ outer, noise**2), centre)
+    return Whitening(mapping, _known(change @ moment @ change.T, outer @ outer, noise, longest(mapping)), centre)
+
+
+def longest(mapping: Array) -> float:
+    """Largest |x~| of a record: |x| <= sqrt(m)."""
+    return float(np.linalg.norm(mapping, 2)) * math.sqrt(len(mapping))
+
+
+def _known(moment: Array, spread: Array, noise: float, most: float) -> Slope:
+    """What is known of E[x~ x~']: the last moment, drawn to the identity as far as its noise is large beside what the
+    public bounds say, eigenvalues in [0, ``most``^2], of which the map aims at 1."""
+    guess = min(1.0, most**2 / 2.0)
+    share = guess**2 / (guess**2 + noise**2 * float(np.trace(spread)) / len(spread))
+    return Slope(share * moment + (1.0 - share) * guess * np.eye(len(moment)), spread, share * noise**2)
 
 
 def triangular(precision: Array) -> Array:
