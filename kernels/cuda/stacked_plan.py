@@ -126,4 +126,4 @@ def kind_of(
 
 def tile_rows(m: int, L: int, scale: int) -> int:
     """Numbers of a record in a tile."""
-    return m + (1 + scale) * L
+    return m + L + scale * (L + 1)

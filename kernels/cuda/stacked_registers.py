@@ -30,7 +30,7 @@ from pgbb_fast.kernels.cuda.instructions import (
 from pgbb_fast.kernels.cuda.queue import STATE, open_window, refilled, taken, windows_of
 from pgbb_fast.kernels.cuda.sums import MOST, QUEUE, decode
 
-ONE, ZERO = F32(1.0), F32(0.0)
+ZERO = F32(0.0)
 
 # bound for each kernel
 slope: Any = None
@@ -177,7 +177,7 @@ def _stacked(
                     for j in unrolled(M):
                         acc[r, j] = plus(acc[r, j], c, z[j])
                     if static(SCALE > 0):
-                        acc[r, M] = plus(acc[r, M], b[r] * scale_factor, ONE)
+                        acc[r, M] = plus(acc[r, M], b[r], scale_factor)
         terms = I32(terms + working)
         if terms + 1 > MOST or not going:
             for r in unrolled(L):

@@ -88,12 +88,14 @@ def _tiled(
     mix = fixed + 3 * L
     scale_mix = mix + blocks * L
     # where the tile's rows are
+    rows = m + L + SCALE * (L + 1)
     if static(SHARED):
         tile, features = cuda.shared.array(0, FLOAT32), me
     else:
-        tile, features = scratch, group * ((m + (1 + SCALE) * L) * STRIDE) + me
+        tile, features = scratch, group * (rows * STRIDE) + me
     slopes = features + m * STRIDE
     by_scales = slopes + L * STRIDE
+    factors = by_scales + L * STRIDE
     for value in range(me, L * d, THREADS):
         put(partial, value * columns + column + group, I64(0))
     cuda.syncthreads()
@@ -158,10 +160,10 @@ def _tiled(
                 usable = scale_factor > ZERO
                 for t in range(L):
                     put(tile, slopes + t * STRIDE, at(tile, slopes + t * STRIDE) * factor)
-                    if static(SCALE > 0):
-                        put(tile, by_scales + t * STRIDE, at(tile, by_scales + t * STRIDE) * scale_factor)
+                if static(SCALE > 0):
+                    put(tile, factors, scale_factor)
             if not usable:      # no record, or one that counts as zero
-                for i in range(m + (1 + SCALE) * L):
+                for i in range(rows):
                     put(tile, features + i * STRIDE, ZERO)
             cuda.syncthreads()
             for value in range(me, blocks // R * m, THREADS):
@@ -180,7 +182,7 @@ def _tiled(
                 for t in range(me, L, THREADS):
                     whole = I32(0)
                     for r in range(THREADS):
-                        whole = plus(whole, at(tile, by_scales - me + t * STRIDE + r), ONE)
+                        whole = plus(whole, at(tile, by_scales - me + t * STRIDE + r), at(tile, factors - me + r))
                     where = (t * d + m) * columns + column + group
                     put(partial, where, at(partial, where) + I64(whole))
             cuda.syncthreads()

@@ -92,6 +92,16 @@ FLUSHED = "ragged, n = 129"         # also run with sums that leave 32 bits afte
 MOMENTS = ["huber_concomitant", "one rule, no intercept", "float16", "nan"]
 
 
+def alone():
+    """Single records of which every score is shortened, some far outside the unit box, for both kinds of kernel."""
+    made = []
+    for loss, p, L in (("quantile_gaussian", 3, 2), ("huber_concomitant", 2, 2), ("huber_concomitant", 1, 9)):
+        for factor in (1.0, 1e12):
+            loss, intercept, records, stack, stream = case(loss, 1, p, L, clip=1e-3, bound=1e3)
+            made.append((loss, intercept, records._replace(x=records.x * np.float32(factor)), stack, stream))
+    return made
+
+
 def moment_case(name):
     """(loss, intercept, records, stack); "features" are the shortened features' own second moment."""
     if name != "features":
@@ -120,6 +130,7 @@ def simulate(path: str) -> None:
             out[f"noisy {name}"] = api.noisy_stacked(*arguments)
         for name in (*MOMENTS, "features"):
             out[f"moments {name}"] = api.stacked_moments(*moment_case(name))
+        out["alone"] = np.array([sum(int(v) ** 2 for v in api.stacked_sums(*a).flat) / GRID**2 for a in alone()])
         # records from the host in chunks, twice
         loss, intercept, plain, stack, stream = made["huber_concomitant"]
         placed = records.place(plain, response=True)
@@ -237,6 +248,12 @@ def test_chunks_and_tiles_in_memory_and_early_flushes_change_nothing(simulated):
     assert np.array_equal(simulated["in memory"], simulated[f"noisy {IN_MEMORY}"])
     assert np.array_equal(simulated["moments in memory"], simulated["moments nan"])
     assert np.array_equal(simulated["flushed"], simulated[f"noisy {FLUSHED}"])
+
+
+def test_a_record_has_at_most_the_length_of_the_bound(simulated):
+    """And nearly that where it is shortened."""
+    assert (simulated["alone"] <= 1.0).all()
+    assert (simulated["alone"] >= 0.999**2).all()
 
 
 def test_which_kernel_serves_which_size():
