@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.arguments import Draws, Records
+from pgbb_fast.kernels.arguments import Draws, Records, Stack
 from pgbb_fast.kernels.cpu import formulas
 from pgbb_fast.kernels.cpu.columns import NUMBER
 from pgbb_fast.kernels.cpu.compile import compiled, specialise
@@ -94,6 +94,16 @@ def _location_score(i, k, p, intercept, records, draws, out):  # type: ignore[no
         out[j] = slope(draws.theta[k, j], x_value(records, i, j))
 
 
+@numba.njit
+def add_products(v, size, total):  # type: ignore[no-untyped-def]
+    """Add the products of the first ``size`` numbers of ``v``, |v| <= 1, each truncated to the grid, to the upper
+    triangle of ``total``."""
+    for a in range(size):
+        left = v[a] * (SAFE * GRID)
+        for b in range(a, size):
+            total[a, b] += np.int64(left * v[b])
+
+
 def _moments(first, last, p, intercept, records, draws, clip, v, total):  # type: ignore[no-untyped-def]
     """Add the products of the records ``first`` .. ``last`` - 1 to the upper triangle of ``total`` (K d, K d); ``v`` is
     room for K d numbers."""
@@ -112,16 +122,11 @@ def _moments(first, last, p, intercept, records, draws, clip, v, total):  # type
             factor = _factor(squared, clip) / root
             for j in range(d):
                 part[j] = part[j] * factor if factor > 0.0 else 0.0
-        for a in range(K * d):
-            left = v[a] * (SAFE * GRID)
-            for b in range(a, K * d):
-                total[a, b] += np.int64(left * v[b])
+        add_products(v, K * d, total)
 
 
-@cache
-def _moments_for(loss: str, columnwise: bool, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
-    scale = loss in formulas.WITH_SCALE
-    name = f"{loss}_{columnwise:d}{x_encoding}{y_encoding}"
+def readers(name: str, columnwise: bool, x_encoding: str, y_encoding: str) -> tuple[Any, Any]:
+    """Functions for a feature and for the response of a record that is stored in this way."""
 
     def part(template: Callable[..., Any], **bound: Any) -> Any:
         return numba.njit(specialise(template, name, **bound))
@@ -130,12 +135,20 @@ def _moments_for(loss: str, columnwise: bool, x_encoding: str, y_encoding: str) 
         return part(_encoded_number, number=NUMBER[encoding]) if encoding else part(_plain_number)
 
     x_value = part(_x_value, columnwise=columnwise, x_number=number(x_encoding))
+    return x_value, part(_y_value, x_value=x_value, y_number=number(y_encoding))
+
+
+@cache
+def _moments_for(loss: str, columnwise: bool, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
+    scale = loss in formulas.WITH_SCALE
+    name = f"{loss}_{columnwise:d}{x_encoding}{y_encoding}"
+    x_value, y_value = readers(name, columnwise, x_encoding, y_encoding)
     if loss in formulas.REGRESSION_SLOPES:
-        y_value = part(_y_value, x_value=x_value, y_number=number(y_encoding))
         found = formulas.REGRESSION_SLOPES[loss]
-        score = part(_regression_score, slope=found, has_scale=scale, x_value=x_value, y_value=y_value)
+        bound = {"slope": found, "has_scale": scale, "x_value": x_value, "y_value": y_value}
+        score = numba.njit(specialise(_regression_score, name, **bound))
     else:
-        score = part(_location_score, slope=LOCATION[loss], x_value=x_value)
+        score = numba.njit(specialise(_location_score, name, slope=LOCATION[loss], x_value=x_value))
     return compiled(specialise(_moments, name, score=score))
 
 
@@ -149,11 +162,18 @@ def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, cl
     part = records._replace(x=x if by_rows else x.T, y=y)
     if records.starts.size:
         n = int(records.starts[-2])     # the last block takes no part
-    groups, size = numba.get_num_threads(), draws.theta.size
+    return summed(_moments_for(loss, not by_rows, x_encoding, y_encoding), n, p, intercept, part, draws, clip)
+
+
+def summed(
+    kernel: Callable[..., Any], n: int, p: int, intercept: bool, records: Records, public: Draws | Stack, clip: float,
+    more_room: int = 0,
+) -> NDArray[np.int64]:  # fmt: skip
+    """What the kernel adds for the first n records, by all threads: (K d, K d)."""
+    groups, size = numba.get_num_threads(), public.theta.size
     totals = np.zeros((groups, size, size), dtype=np.int64)
     shares = [(g * n // groups, (g + 1) * n // groups) for g in range(groups)]
-    kernel = _moments_for(loss, not by_rows, x_encoding, y_encoding)
-    room = np.empty((groups, size), dtype=np.float64)
-    run(kernel, [(*share, p, intercept, part, draws, clip, room[g], totals[g]) for g, share in enumerate(shares)])
+    room = np.empty((groups, size + more_room), dtype=np.float64)
+    run(kernel, [(*share, p, intercept, records, public, clip, room[g], totals[g]) for g, share in enumerate(shares)])
     upper: NDArray[np.int64] = totals.sum(axis=0)
     return upper + np.triu(upper, 1).T

@@ -37,7 +37,7 @@ def combine(rows: int, stride: int) -> Callable[..., None]:
 
     ``f(tile, x, n, table, c, next, start, start_2, out, full)``: row k of the result, from tile[out + k stride] on, is
     the start plus the sum over i < n of table[c + k next + i] times the row from tile[x + i stride] on, by fused steps
-    in the order of i; ``full`` records, a multiple of ``AT_ONCE * VECTOR``.  The result may lie on rows that it's made of.
+    in the order of i; ``full`` records, a multiple of ``AT_ONCE * VECTOR``.  The result may lie on the rows it's made of.
     """
 
     @intrinsic
@@ -92,7 +92,7 @@ def squared_lengths(stride: int) -> Callable[..., Any]:
     def f(typing: Any, tile: Any, x: Any, n: Any, start: Any, out: Any, full: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             tile_, x_, n_, start_, out_, full_ = args
-            kind, intp, fused = signature.args[0], x_.type, _fused(builder)
+            tile_kind, intp, fused = signature.args[0], x_.type, _fused(builder)
             larger = _function(builder, f"llvm.umax.v{VECTOR}i32", _words, 2)
             first = _all_lanes(builder, start_)
             sums = [cgutils.alloca_once(builder, _floats) for _ in range(AT_ONCE)]
@@ -106,20 +106,19 @@ def squared_lengths(stride: int) -> Callable[..., Any]:
                     row = builder.add(builder.add(x_, builder.mul(loop.index, intp(stride))), block)
                     for v, each in enumerate(sums):
                         place = builder.add(row, intp(v * VECTOR))
-                        piece = builder.load(_pointer(context, builder, kind, tile_, place), align=4)
+                        piece = builder.load(_pointer(context, builder, tile_kind, tile_, place), align=4)
                         builder.store(builder.call(fused, [piece, piece, builder.load(each)]), each)
                 for v, each in enumerate(sums):
                     place = builder.add(builder.add(out_, block), intp(v * VECTOR))
                     found = builder.load(each)
-                    builder.store(found, _pointer(context, builder, kind, tile_, place), align=4)
+                    builder.store(found, _pointer(context, builder, tile_kind, tile_, place), align=4)
                     bits = builder.bitcast(found, _words)
                     builder.store(builder.call(larger, [builder.load(most[v]), bits]), most[v])
             whole = builder.load(most[0])
             for each in most[1:]:
                 whole = builder.call(larger, [whole, builder.load(each)])
-            reduce_type = ir.FunctionType(I32, [_words])
-            reduce = cgutils.get_or_insert_function(builder.module, reduce_type, f"llvm.vector.reduce.umax.v{VECTOR}i32")
-            return builder.call(reduce, [whole])
+            kind, name = ir.FunctionType(I32, [_words]), f"llvm.vector.reduce.umax.v{VECTOR}i32"
+            return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [whole])
 
         one = types.intp
         return types.uint32(tile, one, one, types.float32, one, one), generate

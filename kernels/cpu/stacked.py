@@ -12,15 +12,9 @@ from pgbb_fast.kernels.cpu import formulas
 from pgbb_fast.kernels.cpu import stacked_tile as tile
 from pgbb_fast.kernels.cpu.noise import add_noise, scale_of
 from pgbb_fast.kernels.cpu.steps import bind, encoded, groups_for, kernel_of, launch
-from pgbb_fast.kernels.cpu.tile import TILE
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.kernels.scalar.sampling import ALL
 from pgbb_fast.kernels.scalar.stacked import stack_limit, stack_weight
-
-
-def _tile_size(K: Any, p: Any, streamed: Any) -> Any:
-    """Records of a tile: loops over records had better be long."""
-    return TILE
 
 
 @cache

@@ -1,7 +1,7 @@
 """What a tile's records add to the sums of stacked scores, for any numbers of rules and features.
 
 The tile is that of ``tile``; behind the response there is a row of slopes for each rule, and one more of slopes in the
-scale.  Whitened features take the features' place, and mixed slopes that of the slopes: matrices are triangular, so that
+scale.  Whitened features take the features' place, and mixed slopes that of the slopes: matrices are triangular, and
 rows are made from the last one on.  ``scalar.stacked`` says what the arithmetic guarantees.
 """
 
@@ -14,7 +14,7 @@ from pgbb_fast.kernels.cpu.formulas import clip_factor, stack_factors
 from pgbb_fast.kernels.cpu.intrinsics import add32, at, bits_of, fma, number_of, put, rarely
 from pgbb_fast.kernels.cpu.rows import combine, squared_lengths
 from pgbb_fast.kernels.cpu.tile import COEFFICIENT, ETA, SQUARE, STRIDE, WEIGHT, X, accumulate
-from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS, MOST_EXPONENT, MOST_SQUARE, ONE, ZERO
+from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS, MOST_EXPONENT, MOST_SQUARE, ZERO
 
 BOUND, LIMIT, ONES, WHITEN = 0, 1, 2, 3     # places of the public numbers: B, M and T of ``scalar.stacked``, then W
 OF_SLOPES, OF_SCALES = WEIGHT, ETA          # rows: squared lengths of mixed slopes; SQUARE: of whitened features
