@@ -12,7 +12,7 @@ from pgbb_fast.kernels.scalar.losses import CONSTANTS
 MOST_COORDINATES = 12   # of xbar that a kernel with everything in registers has ...
 MOST_RULES = 8          # ... as many rules ...
 MOST_SUMS = 55          # ... and as many sums; measured: bench/results/cuda_kernels.md
-SAMPLED_SUMS = 45       # the same beside a cipher block
+SAMPLED_COORDINATES = 11    # beside a cipher block there is room for one rule only
 ROWS = 8                # of a matrix that a kernel for any size works on at once
 TILE_BYTES = 47 << 10   # of shared memory for its tile, and ...
 SAMPLED_BYTES = 28 << 10    # ... beside the queue of a minibatch
@@ -116,8 +116,11 @@ def kind_of(
     """The kernel for ``p`` features and ``L`` rules; ``stride`` numbers in a row of a tile."""
     one = StackedKind(loss, intercept, L, p, sampled, mapped, encodings=encodings)
     m = p + one.first
-    sums = SAMPLED_SUMS if sampled else MOST_SUMS
-    if m <= MOST_COORDINATES and L <= MOST_RULES and L * (m + one.scale) <= sums:
+    if sampled:
+        fits = m <= SAMPLED_COORDINATES and L == 1
+    else:
+        fits = m <= MOST_COORDINATES and L <= MOST_RULES and L * (m + one.scale) <= MOST_SUMS
+    if fits:
         return one
     size = 4 * tile_rows(m, L, one.scale) * stride
     shared = size <= (SAMPLED_BYTES if sampled else TILE_BYTES)
