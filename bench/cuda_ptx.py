@@ -117,7 +117,8 @@ def stacked_signature(kind: stacked_plan.StackedKind) -> tuple[Any, ...]:
     """What :meth:`StackedStep.run` passes."""
     x = types.uint16 if kind.encodings[0] else F32
     scratch = () if kind.features else (array(F32),)
-    tail = (types.UniTuple(I64, 4), types.UniTuple(F32, 3), types.Tuple((I64, I64, F64, F64)), array(I64), array(I64))
+    shape = types.UniTuple(I64, 4 if kind.features else 8)
+    tail = (shape, types.UniTuple(F32, 3), types.Tuple((I64, I64, F64, F64)), array(I64), array(I64))
     return (array(x), array(x), array(F32), types.UniTuple(I64, 6), array(F32), array(I64), *scratch, *tail)
 
 

@@ -101,8 +101,10 @@ class StackedStep:
         chunks = zip(self.records.chunks(self.stream), self.groups, self.sums, strict=True)
         for chunk, groups, sums in chunks:
             table, y, _, sizes = chunk.arguments(False)
-            shape = (p, self.L, column, self.columns)
-            where = (self.partial,) if kind.features else (self.partial, self.scratch)
+            shape: tuple[int, ...] = (p, self.L, column, self.columns)
+            where: tuple[Any, ...] = (self.partial,)
+            if not kind.features:
+                shape, where = shape + kind.tile_places(self.m, self.L), (self.partial, self.scratch)
             sums(table, y, self.records.map, sizes, public, *where, shape, scales, self.sampler, key, counter)
             column += groups
         noise = scale_of(stack.noise_multiplier * GRID) if noisy else (0, 1)

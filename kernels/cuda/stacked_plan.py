@@ -61,6 +61,12 @@ class StackedKind:
             "RULES": rules, "MIX": mix, "SCALE_MIX": mix + triangle, "PUBLIC": mix + triangle * (1 + self.scale),
         }  # fmt: skip
 
+    def tile_places(self, m: int, L: int) -> tuple[int, int, int, int]:
+        """Where a kernel of any size finds each rule's theta, the constants, V, and V of the scale."""
+        rows, rules = -(-m // ROWS) * ROWS, -(-L // ROWS) * ROWS
+        fixed = rows * m + rules * m
+        return rows * m, fixed, fixed + 3 * L, fixed + 3 * L + rules * L
+
     def arranged(self, stack: Stack, m: int) -> NDArray[np.float32]:
         """The public numbers of a step in single precision: W, each rule's theta and constants, V / C, the scale's.
 

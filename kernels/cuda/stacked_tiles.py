@@ -75,18 +75,14 @@ def _tiled(
     table: Any, y: Any, decoder: Any, sizes: Any, public: Any, partial: Any, scratch: Any, shape: Any, scales: Any,
     sampler: Any, key: Any, counter: Any,
 ) -> None:  # fmt: skip
-    """As ``stacked_registers._stacked``; ``scratch`` has a tile for every block of threads, unless tiles are shared."""
+    """As ``stacked_registers._stacked``; ``scratch`` has a tile for every block of threads, unless tiles are shared,
+    and ``shape`` goes on with the places of public numbers: theta, constants, V, V of the scale (W is at 0)."""
     me, group, groups = I64(cuda.threadIdx.x), I64(cuda.blockIdx.y), I64(cuda.gridDim.y)
     n, by_row, by_column, y_from, y_by_row, first = sizes
-    p, L, column, columns = shape
+    p, L, column, columns, rules, fixed, mix, scale_mix = shape
     bound, limit, weight = scales
     m, d = p + FIRST, p + FIRST + SCALE
-    # where public numbers are: W, theta in blocks of R rows, three constants of each rule, V, V of the scale
     blocks = (L + R - 1) // R * R
-    rules = (m + R - 1) // R * R * m
-    fixed = rules + blocks * m
-    mix = fixed + 3 * L
-    scale_mix = mix + blocks * L
     # where the tile's rows are
     rows = m + L + SCALE * (L + 1)
     if static(SHARED):
