@@ -160,14 +160,11 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     pairs = (array(F64), array(F64), array(types.int32), array(types.int32), array(I64), types.UniTuple(I64, 7), F64)
     for loss in CONSTANTS:
         yield f"moments_{loss}", moments.moments_kernel(loss, True, True), (*of_records(F32, F32), *pairs)
-    sides = (array(types.int32), array(types.int32), array(I64), array(F64))
-    for loss, shared in (("huber_concomitant", True), ("huber_concomitant", False), ("linear", True)):
-        yield f"stacked_moments_{loss}{'_t' if shared else ''}", stacked_moments.stacked_moments_kernel(
-            loss, True, False, shared
-        ), (
-            array(F32), array(F32), array(F32), types.UniTuple(I64, 6), *(array(F64) for _ in range(5)), *sides,
-            types.UniTuple(I64, 6), F64,
-        )  # fmt: skip
+    doubles = (array(F64) for _ in range(5))
+    stacks = (*doubles, array(types.int32), array(types.int32), array(I64), types.UniTuple(I64, 9), F64)
+    for loss in ("huber_concomitant", "linear"):
+        made = stacked_moments.stacked_moments_kernel(loss, True, False)
+        yield f"stacked_moments_{loss}", made, (array(F32), array(F32), array(F32), types.UniTuple(I64, 6), *stacks)
     yield "moments_float16", moments.moments_kernel("logistic", True, True, ("float16", "bfloat16")), (
         *of_records(types.uint16, types.uint16),
         *pairs,
@@ -215,7 +212,7 @@ def main() -> int:
         f"numba-cuda {version('numba-cuda')}; {THREADS} threads a block, at least {BLOCKS_PER_SM} blocks a processor.",
         "Names: loss; p features written out (0: any number); k parts of a block x draws in registers; b weights of a",
         "draw in shared memory (0: any number); i(ntercept), s(ampled), m(apped); the type of the integers in a word.",
-        "Stacked: l rules, p features (0: any number); t: the tile, or the moments' records, in shared memory.",
+        "Stacked: l rules, p features (0: any number); t: the tile in shared memory.",
         "",
         f"| kernel | {head} | spilled bytes | stack | shared bytes |",
         "|---|" + "---|" * (len(ARCHITECTURES) + 3),

@@ -19,7 +19,7 @@ from pgbb_fast.kernels.cuda.stacked_plan import StackedKind, check
 from pgbb_fast.kernels.cuda.sums import decode
 from pgbb_fast.kernels.scalar.clip import GRID
 
-MOST_PARTIAL = 1 << 25      # partial sums of all blocks of threads, and numbers of their records: 256 MiB each
+MOST_PARTIAL = 1 << 25      # partial sums of all blocks of threads, 256 MiB
 
 # bound for each loss
 slope: Any = None
@@ -27,42 +27,33 @@ constants: Any = None
 x_number: Any = None
 y_number: Any = None
 FIRST = SCALE = 0
-MAPPED = SHARED = False
+MAPPED = False
 
 
 
 
 def _stacked_moments(
     table: Any, y: Any, decoder: Any, sizes: Any, theta: Any, pairs: Any, features: Any, mix: Any, scale_mix: Any,
-    left: Any, right: Any, partial: Any, scratch: Any, shape: Any, bound: Any,
+    left: Any, right: Any, partial: Any, shape: Any, bound: Any,
 ) -> None:  # fmt: skip
     """partial[pair, column + group]: the sum over a group's records of the product of two coordinates of v.
 
-    ``at_once`` records lie in shared memory or, if they don't fit, in the group's part of ``scratch``: a row each, of
-    L d coordinates, W xbar, slopes, those in the scale, V times both, and two factors.  Every thread has pairs.
+    ``at_once`` records lie in shared memory, a row each: L d coordinates, W xbar, slopes, those in the scale, V times
+    both, and two factors.  Every thread has one pair.
     """
     me, group, groups = I64(cuda.threadIdx.x), I64(cuda.blockIdx.y), I64(cuda.gridDim.y)
     n, by_row, by_column, y_from, y_by_row, _ = sizes
-    p, L, at_once, column, columns, count = shape
+    p, L, at_once, column, columns, count, width, at_slope, row = shape
     m, d = p + FIRST, p + FIRST + SCALE
-    width = L * d
-    at_slope = width + m
-    row = at_slope + 4 * L + 2
-    if static(SHARED):
-        rows, base = cuda.shared.array(0, FLOAT64), I64(0)
-    else:
-        rows, base = scratch, (group * I64(cuda.gridDim.x) + I64(cuda.blockIdx.x)) * (at_once * row)
+    rows = cuda.shared.array(0, FLOAT64)
     pair = I64(cuda.blockIdx.x) * THREADS + me
-    one, two = I64(0), I64(0)
-    if pair < count:
-        one, two = I64(at(left, pair)), I64(at(right, pair))
     total = I64(0)
     tile = group * at_once
     while tile < n:
         for item in range(me, at_once * (m + L), THREADS):
             r, i = item // (m + L), item % (m + L)
             if tile + r < n:
-                start, here = (tile + r) * by_row, base + r * row
+                start, here = (tile + r) * by_row, r * row
                 value = F64(0.0)
                 if i < m:
                     if static(FIRST > 0):
@@ -95,7 +86,7 @@ def _stacked_moments(
         cuda.syncthreads()
         for item in range(me, at_once * L, THREADS):
             r, k = item // L, item % L
-            here = base + r * row + at_slope
+            here = r * row + at_slope
             value, other = F64(0.0), F64(0.0)
             for t in range(k + 1):
                 value += at(mix, k * L + t) * at(rows, here + t)
@@ -105,7 +96,7 @@ def _stacked_moments(
             put(rows, here + 3 * L + k, other)
         cuda.syncthreads()
         for r in range(me, at_once, THREADS):
-            here = base + r * row
+            here = r * row
             factor, both = F64(0.0), F64(0.0)
             if tile + r < n:
                 squared_x, squared_a, squared_b = F64(0.0), F64(0.0), F64(0.0)
@@ -121,7 +112,7 @@ def _stacked_moments(
         cuda.syncthreads()
         for item in range(me, at_once * width, THREADS):
             r, value = item // width, item % width
-            here, t, j = base + r * row, value // d, value % d
+            here, t, j = r * row, value // d, value % d
             score = F64(0.0)
             if at(rows, here + row - 1) > 0.0:
                 if j < m:
@@ -132,8 +123,9 @@ def _stacked_moments(
             put(rows, here + value, score)
         cuda.syncthreads()
         if pair < count:
+            one, two = I64(at(left, pair)), I64(at(right, pair))
             for r in range(at_once):
-                total += I64(at(rows, base + r * row + one) * (SAFE * GRID) * at(rows, base + r * row + two))
+                total += I64(at(rows, r * row + one) * (SAFE * GRID) * at(rows, r * row + two))
         cuda.syncthreads()
         tile += groups * at_once
     if pair < count:
@@ -142,11 +134,11 @@ def _stacked_moments(
 
 @cache
 def stacked_moments_kernel(
-    loss: str, intercept: bool, mapped: bool, shared: bool, encodings: tuple[str, str] = ("", "")
+    loss: str, intercept: bool, mapped: bool, encodings: tuple[str, str] = ("", "")
 ) -> Any:
     """The kernel of one loss."""
-    kind = StackedKind(loss, intercept, 0, 0, False, mapped, shared, encodings)
-    known = {"FIRST": kind.first, "SCALE": kind.scale, "MAPPED": mapped, "SHARED": shared}
+    kind = StackedKind(loss, intercept, 0, 0, False, mapped, encodings=encodings)
+    known = {"FIRST": kind.first, "SCALE": kind.scale, "MAPPED": mapped}
     x_number, y_number = (NUMBERS[encoding] for encoding in encodings)
     bound = {"slope": formulas.DOUBLE_SLOPES[loss], "constants": formulas.CONSTANTS[loss]}
     return kernel(expand(_stacked_moments, kind.name, (), known, x_number=x_number, y_number=y_number, **bound))
@@ -162,25 +154,24 @@ def stacked_moments(loss: str, intercept: bool, records: Records | Placed, stack
     check(loss, stack, m, kind.scale)
     width = L * (m + kind.scale)
     row = width + m + 4 * L + 2
-    shared = row <= MOST_NUMBERS
-    at_once = max(1, min(MOST_RECORDS, MOST_NUMBERS // row))
+    if row > MOST_NUMBERS:
+        raise ValueError(f"stacked_moments: {width} stacked coordinates; the GPU has room for {MOST_NUMBERS} numbers")
+    at_once = min(MOST_RECORDS, MOST_NUMBERS // row)
     left, right = np.triu_indices(width)
     blocks = -(-len(left) // THREADS)
-    most = MOST_PARTIAL // len(left) if shared else min(MOST_PARTIAL // len(left), MOST_PARTIAL // (row * blocks))
-    groups = [min(max(1, most), groups_for(-(-n // at_once))) for n in there.sizes]
+    groups = [min(max(1, MOST_PARTIAL // len(left)), groups_for(-(-n // at_once))) for n in there.sizes]
     columns, column = sum(groups), 0
     mixes = (stack.mix / stack.clip, stack.scale_mix / stack.clip if kind.scale else np.zeros(1))
     parts = (stack.theta, stack.constants, stack.map, *mixes)
     public = [cuda.to_device(np.ascontiguousarray(part, np.float64).reshape(-1)) for part in parts]
     pairs = [cuda.to_device(side.astype(np.int32)) for side in (left, right)]
     partial = cuda.device_array(len(left) * columns, np.int64)
-    scratch = cuda.device_array(1 if shared else max(groups) * blocks * at_once * row, np.float64)
     totals = cuda.device_array(len(left), np.int64)
-    run = stacked_moments_kernel(loss, intercept, there.mapped, shared, there.encodings)
+    run = stacked_moments_kernel(loss, intercept, there.mapped, there.encodings)
     for chunk, count in zip(there.chunks(0), groups, strict=True):
-        shape = (there.features, L, at_once, column, columns, len(left))
-        Launch(run, (blocks, count), shared_bytes=at_once * row * 8 if shared else 0)(
-            chunk.table, chunk.y, there.map, chunk.sizes, *public, *pairs, partial, scratch, shape,
+        shape = (there.features, L, at_once, column, columns, len(left), width, width + m, row)
+        Launch(run, (blocks, count), shared_bytes=at_once * row * 8)(
+            chunk.table, chunk.y, there.map, chunk.sizes, *public, *pairs, partial, shape,
             float(stack.feature_bound),
         )
         column += count

@@ -120,7 +120,7 @@ def simulate(path: str) -> None:
     spec.loader.exec_module(other)
     FakeCUDAShared.array = other._shared_array
     sys.setswitchinterval(2e-4)
-    from pgbb_fast.kernels.cuda import api, compile, records, stacked, stacked_moments, stacked_registers
+    from pgbb_fast.kernels.cuda import api, compile, records, stacked, stacked_registers
 
     assert compile.SIMULATED
     out = {}
@@ -140,10 +140,9 @@ def simulate(path: str) -> None:
         out["streamed"] = np.array(placed_steps)
         assert len(placed.steps) == 1
         out["streamed moments"] = api.stacked_moments(loss, intercept, placed, stack)
-        stacked_plan.TILE_BYTES, stacked_moments.MOST_NUMBERS = 0, 8
+        stacked_plan.TILE_BYTES = stacked_plan.SAMPLED_BYTES = 0
         assert not stacked.StackedStep("huber_concomitant", True, placed, 9, GRID).kind.shared
         out["in memory"] = api.noisy_stacked(*made[IN_MEMORY])
-        out["moments in memory"] = api.stacked_moments(*moment_case("nan"))
         stacked_registers.MOST = 2
         stacked.stacked_kernel.cache_clear()
         out["flushed"] = api.noisy_stacked(*made[FLUSHED])
@@ -251,7 +250,6 @@ def test_chunks_and_tiles_in_memory_and_early_flushes_change_nothing(simulated):
         assert np.array_equal(got, simulated["noisy huber_concomitant"])
     assert np.array_equal(simulated["streamed moments"], simulated["moments huber_concomitant"])
     assert np.array_equal(simulated["in memory"], simulated[f"noisy {IN_MEMORY}"])
-    assert np.array_equal(simulated["moments in memory"], simulated["moments nan"])
     assert np.array_equal(simulated["flushed"], simulated[f"noisy {FLUSHED}"])
 
 
