@@ -37,7 +37,7 @@ def combine(rows: int, stride: int) -> Callable[..., None]:
 
     ``f(tile, x, n, table, c, next, start, start_2, out, full)``: row k of the result, from tile[out + k stride] on, is
     the start plus the sum over i < n of table[c + k next + i] times the row from tile[x + i stride] on, by fused steps
-    in the order of i; ``full`` records, a multiple of ``AT_ONCE * VECTOR``.  The result may lie on the rows it's made of.
+    in the order of i; ``full`` records, a multiple of ``AT_ONCE * VECTOR``.  The result may lie on rows it's made of.
     """
 
     @intrinsic

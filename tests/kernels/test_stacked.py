@@ -45,6 +45,12 @@ def squared(integers) -> int:
     return sum(int(v) ** 2 for v in np.asarray(integers).ravel())
 
 
+def placed(loss: str, records):
+    """Those of a loss with a scale are stored by columns, where one compiled kernel takes any number of features."""
+    order = "F" if loss in WITH_SCALE else "C"
+    return records._replace(x=np.asarray(records.x, order=order))
+
+
 KERNELS = [reference, cpu]
 
 
@@ -56,7 +62,7 @@ def test_replacing_one_record_moves_the_sums_by_at_most_twice_the_bound(loss, ke
     """Whatever the records, the thetas (crossing levels too) and the matrices; and the bound is nearly reached."""
     condition = data.draw(st.sampled_from([1.0, 1e-6, 1e6]))
     records, stack, stream = problem(loss, 40, 3, 5, True, data.draw(st.integers(0, 2**20)), condition)
-    records = by_columns(records)
+    records = placed(loss, records)
     spread = data.draw(st.sampled_from([1.0, 30.0]))
     theta = stack.theta[::-1] * spread      # in the opposite order, and far apart
     if loss in WITH_SCALE:
@@ -64,16 +70,20 @@ def test_replacing_one_record_moves_the_sums_by_at_most_twice_the_bound(loss, ke
     bound = data.draw(st.sampled_from([1e-3, 1.0, 6.0, 100.0]))
     stack = stack._replace(theta=theta, clip=bound, feature_bound=data.draw(st.sampled_from([0.1, 2.8, 1e3])))
     extreme = st.one_of(st.floats(-1e6, 1e6, width=32), st.floats(width=32), st.sampled_from([0.0, 2.0**48, -1e30]))
-    x, y = records.x.copy(order="F"), records.y.copy()
+    x, y = records.x.copy(order="K"), records.y.copy()
     x[7], y[7] = [data.draw(extreme) for _ in range(3)], data.draw(extreme)
-    one = np.array([7])
-    alone = kernels.stacked_sums(loss, True, records._replace(x=x[one], y=y[one]), stack, stream)
+
+    def only(x, y):
+        """The record's integers, with another one that counts as zero: one row has no order."""
+        x, y = np.vstack([x[7:8], np.full((1, 3), np.nan, np.float32)]), np.append(y[7:8], np.float32(0))
+        return kernels.stacked_sums(loss, True, placed(loss, records._replace(x=x, y=y)), stack, stream)
+
+    alone = only(x, y)
     assert squared(alone) <= GRID**2
     a = kernels.stacked_sums(loss, True, records, stack, stream)
     b = kernels.stacked_sums(loss, True, records._replace(x=x, y=y), stack, stream)
     assert squared(a - b) <= (2 * GRID) ** 2
-    before = kernels.stacked_sums(loss, True, records._replace(x=records.x[one], y=records.y[one]), stack, stream)
-    assert np.array_equal(b - a, alone - before)    # the records' integers are added exactly
+    assert np.array_equal(b - a, alone - only(records.x, records.y))    # integers are added exactly
     if bound == 1e-3 and np.isfinite(x[7]).all() and np.abs(x[7]).max() < 1e6 and abs(y[7]) < 1e6:
         assert squared(alone) >= (0.999 * GRID) ** 2    # shortened, not left out
 
@@ -175,11 +185,6 @@ def tolerance(loss, records, stack, drawn):
     return drawn * (2.0**22 * term + 1) * 2**10
 
 
-def by_columns(records):
-    """Stored by columns: one compiled kernel for any number of features."""
-    return records._replace(x=np.asfortranarray(records.x))
-
-
 @pytest.mark.parametrize("q", [1e-3, 0.3, 1.0])
 @pytest.mark.parametrize(("feature_bound", "clip"), [(1.0, 1.0), (3.0, 100.0), (100.0, 3.0), (100.0, 1e3)])
 @pytest.mark.parametrize("loss", ["quantile_gaussian", "huber_concomitant"])
@@ -189,43 +194,44 @@ def test_kernel_equals_reference(loss, feature_bound, clip, q):
     stack = stack._replace(feature_bound=feature_bound, clip=clip, threshold=int(q * GRID), noise_multiplier=1.7)
     drawn = int(reference.minibatch(stream.key, stream.step, 5_003, stack.threshold).sum())
     want = reference.stacked_sums(loss, True, records, stack, stream)
-    got = cpu.stacked_sums(loss, True, by_columns(records), stack, stream)
+    got = cpu.stacked_sums(loss, True, placed(loss, records), stack, stream)
     assert np.abs(got - want).max() <= tolerance(loss, records, stack, drawn)
     if q == 1.0:
-        noisy = cpu.noisy_stacked(loss, True, by_columns(records), stack, stream)
+        noisy = cpu.noisy_stacked(loss, True, placed(loss, records), stack, stream)
         z = reference.rounded_normals(stream.key, stream.step, np.full(got.size, 1.7 * GRID))
         assert np.array_equal(noisy - got, z.reshape(got.shape))
         assert np.array_equal(reference.noisy_stacked(loss, True, records, stack, stream) - want, noisy - got)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize(("n", "p", "L"), [(1, 1, 1), (447, 2, 2), (64, 4, 3), (449, 7, 4), (999, 16, 1), (999, 17, 5)])
+@pytest.mark.parametrize(("n", "p", "L"), [(3, 2, 1), (447, 2, 2), (64, 4, 3), (449, 7, 4), (999, 16, 1), (999, 17, 5)])
 def test_sizes(n, p, L, intercept):
-    records, stack, stream = problem("quantile_gaussian", n, p, L, intercept)
-    want = reference.stacked_sums("quantile_gaussian", intercept, records, stack, stream)
-    got = cpu.stacked_sums("quantile_gaussian", intercept, by_columns(records), stack, stream)
-    assert np.abs(got - want).max() <= tolerance("quantile_gaussian", records, stack, n)
+    loss = "huber_concomitant"
+    records, stack, stream = problem(loss, n, p, L, intercept)
+    want = reference.stacked_sums(loss, intercept, records, stack, stream)
+    got = cpu.stacked_sums(loss, intercept, placed(loss, records), stack, stream)
+    assert np.abs(got - want).max() <= tolerance(loss, records, stack, n)
 
 
-def test_layouts_maps_blocks_and_threads_change_no_bit():
+@pytest.mark.parametrize("loss", ["quantile_gaussian", "huber_concomitant"])
+def test_threads_blocks_and_maps_change_no_bit(loss):
     """More records than are added in 32 bits; block ids, which have no meaning here, are not even read."""
-    records, stack, stream = problem("quantile_gaussian", 60_001, 3, 5)
-    records = records._replace(y=np.clip(records.y, -1, 1))
+    records, stack, stream = problem(loss, 60_001, 3, 5)
+    records = placed(loss, records._replace(y=np.clip(records.y, -1, 1)))
     same = np.tile(np.array([1.0, 0.0], np.float32), (4, 1))
-    none = np.empty(0, np.int32)
-    layouts = [by_columns(records)._replace(block=none), by_columns(records)._replace(map=same), records]
+    kinds = [records._replace(block=np.empty(0, np.int32)), records, records._replace(map=same)]
     results = []
     before = numba.get_num_threads()
     try:
         for threads in sorted({1, min(2, numba.config.NUMBA_NUM_THREADS)}):
             numba.set_num_threads(threads)
-            results += [cpu.stacked_sums("quantile_gaussian", True, layout, stack, stream) for layout in layouts]
+            results += [cpu.stacked_sums(loss, True, kind, stack, stream) for kind in kinds]
     finally:
         numba.set_num_threads(before)
     for result in results[1:]:
         assert np.array_equal(result, results[0])
-    want = reference.stacked_sums("quantile_gaussian", True, records, stack, stream)
-    assert np.abs(results[0] - want).max() <= tolerance("quantile_gaussian", records, stack, 60_001)
+    want = reference.stacked_sums(loss, True, records, stack, stream)
+    assert np.abs(results[0] - want).max() <= tolerance(loss, records, stack, 60_001)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30, 1e38])
@@ -237,8 +243,8 @@ def test_a_record_that_is_not_finite_counts_as_zero(loss, bad):
     rest = np.arange(300) != 5
     fewer = records._replace(x=x[rest], y=records.y[rest])
     for kernels in KERNELS:
-        got = kernels.stacked_sums(loss, True, by_columns(records._replace(x=x)), stack, stream)
-        assert np.array_equal(got, kernels.stacked_sums(loss, True, by_columns(fewer), stack, stream))
+        got = kernels.stacked_sums(loss, True, placed(loss, records._replace(x=x)), stack, stream)
+        assert np.array_equal(got, kernels.stacked_sums(loss, True, placed(loss, fewer), stack, stream))
         moments = kernels.stacked_moments(loss, True, records._replace(x=x), stack)
         assert np.array_equal(moments, kernels.stacked_moments(loss, True, fewer, stack))
 
