@@ -26,8 +26,10 @@ from kernel_cases import (
     build,
     honest_environment,
     matrix_product_rate,
+    plain_and_stacked,
     plain_data,
     random_rate,
+    ratio,
     read_rate,
 )
 from machine import processor
@@ -67,6 +69,15 @@ def test_kernel(benchmark, case):
     benchmark.extra_info["flops per record"] = case.flops_per_record
     benchmark.extra_info["records"] = case.n * case.q
     benchmark(call)
+
+
+@pytest.mark.parametrize("p", [4, 10])
+def test_stacked(benchmark, p):
+    """One release of five rules as a stack, and its time over that of the same rules' separate gradients."""
+    plain, stacked = plain_and_stacked(p, 1_000_000)
+    benchmark.extra_info["time over separate gradients"] = ratio(plain, stacked)
+    benchmark.extra_info["records"] = 1_000_000
+    benchmark(stacked)
 
 
 @pytest.mark.parametrize("peer", sorted(PEERS))

@@ -23,7 +23,17 @@ from unittest import mock
 from numba import cuda
 from numba.cuda import types
 
-from pgbb_fast.kernels.cuda import finite, moments, records, steps, unit
+from pgbb_fast.kernels.cuda import (
+    finite,
+    moments,
+    records,
+    stacked,
+    stacked_moments,
+    stacked_plan,
+    stacked_tiles,
+    steps,
+    unit,
+)
 from pgbb_fast.kernels.cuda.compile import BLOCKS_PER_SM, THREADS, WARPS
 from pgbb_fast.kernels.cuda.plan import Kind, kind_of
 from pgbb_fast.kernels.cuda.sums import FB
@@ -103,10 +113,44 @@ def kinds() -> Iterator[Kind]:
             yield one("huber_concomitant", p, 10, sampled, half=half)
 
 
+def stacked_signature(kind: stacked_plan.StackedKind) -> tuple[Any, ...]:
+    """What :meth:`StackedStep.run` passes."""
+    x = types.uint16 if kind.encodings[0] else F32
+    scratch = () if kind.features else (array(F32),)
+    shape = types.UniTuple(I64, 4 if kind.features else 8)
+    tail = (shape, types.UniTuple(F32, 3), types.Tuple((I64, I64, F64, F64)), array(I64), array(I64))
+    return (array(x), array(x), array(F32), types.UniTuple(I64, 6), array(F32), array(I64), *scratch, *tail)
+
+
+def stacked_kinds() -> Iterator[stacked_plan.StackedKind]:
+    """The stacked kernels of the table: with everything in registers, and those for any size."""
+
+    def one(
+        loss: str, p: int, L: int, sampled: bool = False, mapped: bool = False, half: str = ""
+    ) -> stacked_plan.StackedKind:
+        return stacked_plan.kind_of(
+            loss, True, p, L, sampled=sampled, mapped=mapped, stride=stacked_tiles.STRIDE, encodings=(half, half)
+        )
+
+    for loss, p, L in (
+        ("quantile_gaussian", 4, 1), ("quantile_gaussian", 4, 5), ("quantile_gaussian", 10, 1),
+        ("quantile_gaussian", 10, 5), ("quantile_gaussian", 400, 5), ("huber_concomitant", 4, 1),
+        ("huber_concomitant", 4, 5), ("huber_concomitant", 10, 5), ("huber_concomitant", 400, 5),
+    ):  # fmt: skip
+        for sampled in (False, True):
+            yield one(loss, p, L, sampled)
+    for loss, p, L in (("logistic", 10, 5), ("expectile", 10, 5), ("quantile_gaussian", 11, 4), ("huber_fixed", 5, 8)):
+        yield one(loss, p, L)
+    yield one("quantile_gaussian", 10, 5, mapped=True)
+    yield one("quantile_gaussian", 10, 5, half="float16")
+
+
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """(name, kernel, signature) of every kernel."""
     for kind in dict.fromkeys(kinds()):
         yield kind.name, steps.sums_kernel(kind), sums_signature(kind)
+    for stack in dict.fromkeys(stacked_kinds()):
+        yield f"stacked_{stack.name}", stacked.stacked_kernel(stack), stacked_signature(stack)
     public = (array(F32), array(I64), I64, I64)
     for loss in ("huber_concomitant", "quantile_gaussian", "mean"):
         yield f"publish_{loss}", steps.publish_kernel(loss), (array(F64, 2), array(F64, 2), array(F64, 2), *public)
@@ -116,6 +160,11 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     pairs = (array(F64), array(F64), array(types.int32), array(types.int32), array(I64), types.UniTuple(I64, 7), F64)
     for loss in CONSTANTS:
         yield f"moments_{loss}", moments.moments_kernel(loss, True, True), (*of_records(F32, F32), *pairs)
+    doubles = (array(F64) for _ in range(5))
+    stacks = (*doubles, array(types.int32), array(types.int32), array(I64), types.UniTuple(I64, 9), F64)
+    for loss in ("huber_concomitant", "linear"):
+        made = stacked_moments.stacked_moments_kernel(loss, True, False)
+        yield f"stacked_moments_{loss}", made, (array(F32), array(F32), array(F32), types.UniTuple(I64, 6), *stacks)
     yield "moments_float16", moments.moments_kernel("logistic", True, True, ("float16", "bfloat16")), (
         *of_records(types.uint16, types.uint16),
         *pairs,
@@ -163,6 +212,7 @@ def main() -> int:
         f"numba-cuda {version('numba-cuda')}; {THREADS} threads a block, at least {BLOCKS_PER_SM} blocks a processor.",
         "Names: loss; p features written out (0: any number); k parts of a block x draws in registers; b weights of a",
         "draw in shared memory (0: any number); i(ntercept), s(ampled), m(apped); the type of the integers in a word.",
+        "Stacked: l rules, p features (0: any number); t: the tile in shared memory.",
         "",
         f"| kernel | {head} | spilled bytes | stack | shared bytes |",
         "|---|" + "---|" * (len(ARCHITECTURES) + 3),

@@ -3,9 +3,9 @@
     python -m bench.gpu_check [--seconds 340]
 
 Runs the tests marked gpu, then times the fused kernel at n = 1e6 .. 3e8, p = 4, 10, 32 and K = 1, 10, 64 against a copy
-from device to device measured in the same run and against torch (eager and compiled), and whole training steps with and
-without the CUDA graph.  Writes bench/results/gpu_check.md.  What was not measured has no number there: what doesn't fit
-into the memory or the time is listed as such.
+from device to device measured in the same run and against torch (eager and compiled), the stacked kernel, and whole
+training steps with and without the CUDA graph.  Writes bench/results/gpu_check.md.  What was not measured has no number
+there: what doesn't fit into the memory or the time is listed as such.
 """
 
 from __future__ import annotations
@@ -170,6 +170,48 @@ def kernels_section(clock: Clock, copy: float) -> list[str]:
     return [*lines, "", *[f"* not measured: {what}" for what in left_out]]
 
 
+def stacked_call(table: Any, L: int, q: float) -> Callable[[], object]:
+    """A stacked step of L smoothed quantiles on tensors in place, by the host function that a fit calls."""
+    import torch
+
+    from pgbb_fast.kernels.arguments import Records, Stack, Stream
+    from pgbb_fast.kernels.cuda.stacked import noisy_stacked, placed
+
+    p = len(table) - 1
+    m, rng = p + 1, np.random.default_rng(0)
+    block = torch.zeros(table.shape[1], dtype=torch.uint8, device="cuda")
+    records = placed(Records(table[:p].t(), table[p], block), True)
+    levels = (np.arange(L) + 1) / (L + 1)
+    mix = np.linalg.inv(np.linalg.cholesky(np.minimum.outer(levels, levels) - np.outer(levels, levels)))
+    theta, whitening = rng.normal(0, 0.1, (L, m)), np.tril(rng.normal(0, 0.1, (m, m))) + np.eye(m)
+    stack = Stack(
+        theta, np.column_stack([levels, np.full(L, 0.2)]), whitening, mix, np.zeros((0, 0)), 1.5 * m**0.5, 4.5 * m**0.5,
+        int(q * 2**32), 1.0,
+    )  # fmt: skip
+    stream = Stream(np.arange(8, dtype=np.int64), 0)
+    return lambda: noisy_stacked("quantile_gaussian", True, records, stack, stream)
+
+
+def stacked_section(clock: Clock) -> list[str]:
+    """Full passes and a minibatch of the stacked kernel: p = 4 and 10 in registers, 17 in a tile."""
+    import torch
+
+    lines = ["| n | p | L | q | milliseconds | records / s | GB / s |", "|" + "---|" * 7]
+    plan = [(10**8, 10, 5, 1.0), (10**8, 4, 1, 1.0), (10**6, 10, 5, 1.0), (10**7, 17, 5, 1.0), (10**8, 4, 5, 0.1)]
+    for n, p, L, q in plan:
+        if 4 * (p + 2) * n + FREE > torch.cuda.mem_get_info()[0] or clock.left() < 40:
+            lines.append(f"| {n:.0e} | {p} | {L} | {q:g} | not measured | | |")
+            continue
+        table = torch.empty(p + 1, n, device="cuda").uniform_(-1, 1)
+        seconds = clock.seconds(stacked_call(table, L, q))
+        rate, name = n * q / seconds, f"{n:.0e} | {p} | {L} | {q:g}"
+        lines.append(f"| {name} | {1e3 * seconds:.3g} | {rate:.3g} | {4 * (p + 1) * rate / 1e9:.0f} |")
+        print(lines[-1], flush=True)
+        del table
+        torch.cuda.empty_cache()
+    return lines
+
+
 def steps_section(clock: Clock) -> list[str]:
     """A whole training step at n = 40,000, q n = 500, K = 1, a 3 x 256 network."""
     import torch
@@ -242,13 +284,15 @@ def main() -> int:
     copy = copy_rate(clock)
     print(f"copy from device to device: {copy / 1e9:.0f} GB/s", flush=True)
     whole = steps_section(clock)
+    stacks = stacked_section(clock)
     kernels = kernels_section(clock, copy)
     text = [
         "# Kernels and steps on a GPU", "",
         f"`python -m bench.gpu_check`; {found.sentence}; torch {torch.__version__}.", "",
         f"Tests marked gpu: {tests}.", f"Copy from device to device: {copy / 1e9:.0f} GB/s (reads and writes).", "",
         "Fused step of Huber's loss with second pass and noise; single precision, a byte of block id.", "",
-        *kernels, "", *whole,
+        *kernels, "", "Stacked step of L smoothed quantiles, with upload, second pass and noise.", "",
+        *stacks, "", *whole,
     ]  # fmt: skip
     TABLE.write_text("\n".join(text) + "\n")
     return 0

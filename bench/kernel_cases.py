@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels import cpu
-from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stack, Stream
 from pgbb_fast.kernels.cpu.intrinsics import at, prefetch
 from pgbb_fast.kernels.cpu.threads import run
 
@@ -100,6 +100,47 @@ def build(case: Case) -> Callable[[], NDArray[np.int64]]:
         return cpu.gradient_sums(case.loss, True, records[step[0] % case.slices], draws, mechanism, stream)
 
     return call
+
+
+LEVELS = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
+
+
+def plain_and_stacked(p: int, n: int) -> tuple[Callable[[], NDArray[np.int64]], Callable[[], NDArray[np.int64]]]:
+    """A full pass of five quantiles, normal kernel, as separate gradients and as one stack in whitened coordinates, on
+    the same records in block order.  A few per cent of them have shortened features; no score is shortened."""
+    rng = np.random.default_rng(0)
+    table = rng.uniform(-1, 1, (n, p + 1)).astype(np.float32)
+    starts = np.append(np.arange(S + 1) * n // S, n).astype(np.int64)
+    records = Records(table, table[:0, 0].copy(), np.empty(0, np.int32), starts)
+    L, m = len(LEVELS), p + 1
+    theta = np.zeros((L, m))
+    theta[:, 0] = 2 * LEVELS - 1        # the response's quantiles
+    weights = np.zeros((L, S + 1))
+    weights[:, :S] = rng.dirichlet(np.ones(S), L)
+    constants = np.column_stack([LEVELS, np.full(L, 0.2)])
+    whiten = np.diag(np.append(1.0, np.full(p, 3**0.5))) + np.tril(rng.normal(0, 0.1, (m, m)), -1)
+    mix = np.linalg.inv(np.linalg.cholesky(np.minimum.outer(LEVELS, LEVELS) - np.outer(LEVELS, LEVELS)))
+    bound = float(np.quantile(np.linalg.norm(table[:10_000, :p] @ whiten[1:, 1:].T + whiten[1:, 0], axis=1), 0.95))
+    bound = (1 + bound**2) ** 0.5
+    stack = Stack(theta, constants, whiten, mix, np.empty((0, 0)), bound, 3.2 * bound)
+    draws, mechanism = Draws(theta, weights, constants), Mechanism(CLIP, 2**32, 1.0)
+    stream = Stream(rng.integers(0, 2**32, 8), 1)
+    return (
+        lambda: cpu.gradient_sums("quantile_gaussian", True, records, draws, mechanism, stream),
+        lambda: cpu.stacked_sums("quantile_gaussian", True, records, stack, stream),
+    )
+
+
+def ratio(first: Callable[[], object], second: Callable[[], object], seconds: float = 10.0) -> float:
+    """Least wall time of a call of the second over that of the first, in turn: both meet the same other work."""
+    first(), second()
+    least, end = [float("inf")] * 2, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for i, call in enumerate((first, second)):
+            start = time.perf_counter()
+            call()
+            least[i] = min(least[i], time.perf_counter() - start)
+    return least[1] / least[0]
 
 
 # ---- ceilings -------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def stacked_sums(
     groups = groups_for(n * (stack.threshold / ALL) * L * (p + 2))
     records, *how = encoded(loss, p, records)
     all_in_one_block = records._replace(starts=np.array([0, n, n], dtype=np.int64))
-    bounds = [stack.feature_bound, stack_limit(L, m), stack_weight(L, d)]
+    bounds = np.array([stack.feature_bound, stack_limit(L, m), stack_weight(L, d)])
     with np.errstate(over="ignore"):
         parts = [bounds, stack.map.ravel(), stack.mix.ravel() / stack.clip, stack.scale_mix.ravel() / stack.clip]
     draws = Draws(stack.theta, np.concatenate(parts)[None], stack.constants)

@@ -91,5 +91,6 @@ def stacked_moments(loss: str, intercept: bool, records: Records, stack: Stack) 
     by_rows = require_layout(loss, x, p + (y.size == 0))
     part = records._replace(x=x if by_rows else x.T, y=y)
     kernel = _moments_for(loss, not by_rows, x_encoding, y_encoding)
-    matrices = {name: np.ascontiguousarray(getattr(stack, name)) for name in ("map", "mix", "scale_mix")}
-    return summed(kernel, len(records.x), p, intercept, part, stack._replace(**matrices), stack.clip, 2 * m + 4 * L)
+    theta, constants, whiten, mix, scale_mix = map(np.ascontiguousarray, stack[:5])
+    stack = Stack(theta, constants, whiten, mix, scale_mix, float(stack.feature_bound), float(stack.clip))
+    return summed(kernel, len(records.x), p, intercept, part, stack, stack.clip, 2 * m + 4 * L)

@@ -10,12 +10,16 @@ import numpy as np
 from pgbb_fast.kernels.cpu.compile import single, specialise
 from pgbb_fast.kernels.cuda.compile import SIMULATED, device
 from pgbb_fast.kernels.cuda.instructions import add32, fma, rotate_left, xor32
-from pgbb_fast.kernels.scalar import arithmetic, clip, losses, moments, random, sampling, smooth
+from pgbb_fast.kernels.scalar import arithmetic, clip, losses, moments, random, sampling, smooth, stacked
 
 clip_factor = device(single(clip.clip_factor))
 grid_weight, rounding = device(clip.grid_weight), device(clip.rounding)
 weight_exponent = device(clip.weight_exponent)
 moment_factor = device(moments.moment_factor)
+stack_factors = device(single(stacked.stack_factors, fma=fma, clip_factor=clip_factor))
+stack_factors_exact = device(
+    specialise(stacked.stack_factors, "double", fma=device(arithmetic.fma), clip_factor=device(clip.clip_factor))
+)
 
 _SIGMA: dict[str, Any] = {name: np.uint32(getattr(random, name)) for name in ("SIGMA0", "SIGMA1", "SIGMA2", "SIGMA3")}
 if SIMULATED:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pgbb_fast.kernels.cuda import stacked_plan
 from pgbb_fast.kernels.cuda.plan import kind_of
 from pgbb_fast.kernels.cuda.sums import FB
 from pgbb_fast.kernels.scalar import clip
@@ -54,6 +55,30 @@ def test_fused_kernels_assemble_without_spills(loss, p, K, sampled, cc):
     if not sampled:
         assert "shfl.sync" in result.ptx
         assert "bar.sync" in result.ptx
+
+
+STACKED = [
+    ("quantile_gaussian", 4, 1, False, (8, 0)),
+    ("quantile_gaussian", 10, 5, False, (9, 0)),
+    ("huber_concomitant", 10, 5, True, (10, 0)),    # in a tile
+]
+
+
+@pytest.mark.parametrize(("loss", "p", "L", "sampled", "cc"), STACKED)
+def test_stacked_kernels_assemble_without_spills(loss, p, L, sampled, cc):
+    made = stacked_plan.kind_of(loss, True, p, L, sampled=sampled, mapped=False, stride=ptx.stacked_tiles.STRIDE)
+    result = ptx.assemble(ptx.stacked.stacked_kernel(made), ptx.stacked_signature(made), cc)
+    assert result.fits, (result.registers, result.spilled)
+    assert result.stack == 0
+    assert ".local" not in result.ptx
+    assert not re.search(r"\.approx|\.ftz|\bfma\.rn\.ftz", result.ptx)
+    magic = np.float32(clip.MAGIC).view(np.uint32)
+    sums = L * (p + 1) if made.features else stacked_plan.ROWS
+    assert len(re.findall(rf"fma\.rn\.f32[^;]*0f{magic:08X};", result.ptx)) >= sums
+    assert "cvt.rzi.s32.f32" not in result.ptx
+    assert not re.search(r"\b(atom|red)\.\w*\.?(global|shared)?\.?add\.f", result.ptx)
+    if made.features:       # public numbers come four at a time
+        assert result.ptx.count("ld.shared.v4") >= L * (p + 1) // 4
 
 
 def test_half_precision_is_converted_exactly():
