@@ -186,7 +186,7 @@ def tolerance(loss, records, stack, drawn):
 
 
 @pytest.mark.parametrize("q", [1e-3, 0.3, 1.0])
-@pytest.mark.parametrize(("feature_bound", "clip"), [(1.0, 1.0), (3.0, 100.0), (100.0, 3.0), (100.0, 1e3)])
+@pytest.mark.parametrize(("feature_bound", "clip"), [(1.0, 1.0), (1.0, 20.0), (100.0, 3.0), (100.0, 1e3)])
 @pytest.mark.parametrize("loss", ["quantile_gaussian", "huber_concomitant"])
 def test_kernel_equals_reference(loss, feature_bound, clip, q):
     """Both bounds binding, one of them, none; every record, a mask, skips."""
