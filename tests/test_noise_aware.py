@@ -285,7 +285,8 @@ def test_a_direction_without_curvature_keeps_the_prior():
     second; 20,000 draws, 5 standard errors."""
     local = _local(np.diag([1e-8, 2.0]), omega=0.3, count=50.0)
     box = np.array([[-1.0, 3.0], [-2.0, 2.0]])
-    location, _ = local.draw(20_000, np.random.default_rng(6), Prior.of_box(box), np.zeros((20_000, 2)), np.zeros((2, 2)))
+    score = np.zeros((20_000, 2))
+    location, _ = local.draw(20_000, np.random.default_rng(6), Prior.of_box(box), score, np.zeros((2, 2)))
     sd = np.array([2.0, math.sqrt(0.3 / 50) / 2.0])
     assert np.abs(location.mean(axis=0) - [1.0, 0.0] - 0.0).max() < 5 * sd.max() / math.sqrt(20_000)
     assert np.abs(location.std(axis=0) / sd - 1).max() < 5 / math.sqrt(40_000) + 1e-3

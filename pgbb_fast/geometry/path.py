@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 ENTRY = 0.3  # standard deviation of an entry of H over f, before anything is seen
 LEAST = 0.15  # of the guess of f: f is not below it
 LOWEST = 0.1  # of f: eigenvalues of H are not below it while searching
-RIDGE = 1e-9
+RIDGE, NOTHING = 1e-9, 1e-15
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,7 @@ class Path:
             dg = self.gradient[here] - precision @ self.gradient[here] / precision.sum()
             square += (dv * precision[:, None]).T @ dv
             cross += (dv * precision[:, None]).T @ dg
-        spread = np.linalg.inv(square + (RIDGE * np.trace(square) / d + 1e-300) * np.eye(d))
+        nothing = NOTHING * float(np.mean(1.0 / self.noise))  # releases that don't span the space say that little
+        spread = np.linalg.inv(square + (RIDGE * np.trace(square) / d + nothing) * np.eye(d))
         found = spread @ cross
         return Slope((found + found.T) / 2.0, spread, 1.0)

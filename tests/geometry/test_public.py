@@ -1,5 +1,6 @@
 """What is known before any data: stacking, schedule, account."""
 
+import itertools
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ from pgbb_fast.geometry.schedule import groups, schedule
 from pgbb_fast.geometry.stacking import LENGTH, central, stacking
 from pgbb_fast.losses import expectile, huber, logistic, smoothed_quantile
 
+ONE = {"steps": 1, "noise_multiplier": 9.0}
 FIVE = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
@@ -26,7 +28,7 @@ def test_mixed_slopes_of_a_record_have_the_length_of_its_cell(percents):
     found = stacking(smoothed_quantile(taus.tolist(), 0.01), 3)
     edges = np.concatenate([[0.0], np.sort(taus), [1.0]])
     covariance = np.minimum.outer(taus, taus) - np.outer(taus, taus)
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         middle = (low + high) / 2.0
         psi = (middle < taus) * 1.0 - taus
         want = 1.0 / (high - low) - 1.0
@@ -76,7 +78,10 @@ def test_the_central_rule():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(20, 10**8), st.integers(1, 40), st.floats(0.01, 50.0), st.sampled_from(["quantile", "huber", "logistic"])
+    st.integers(20, 10**8),
+    st.integers(1, 40),
+    st.floats(0.01, 50.0),
+    st.sampled_from(["quantile", "huber", "logistic"]),
 )
 def test_shares_sum_to_one_and_are_positive(n, p, epsilon, family):
     loss = {"quantile": smoothed_quantile(FIVE, 0.01), "huber": huber(), "logistic": logistic()}[family]
@@ -116,8 +121,8 @@ def test_more_than_the_budget_is_refused():
     [
         {"epsilon": 2.0},  # above the budget
         {"names": ["something else"]},
-        {"releases": [vars(SubsampledGaussian(sampling_rate=0.5, steps=1, noise_multiplier=9.0, adjacency="replace-one"))]},
-        {"releases": [vars(SubsampledGaussian(sampling_rate=1.0, steps=1, noise_multiplier=9.0, adjacency="add-remove"))]},
+        {"releases": [vars(SubsampledGaussian(sampling_rate=0.5, adjacency="replace-one", **ONE))]},
+        {"releases": [vars(SubsampledGaussian(sampling_rate=1.0, adjacency="add-remove", **ONE))]},
         {"releases": []},
         {"n": 0},
     ],
