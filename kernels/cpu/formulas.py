@@ -15,11 +15,11 @@ from pgbb_fast.kernels.cpu.intrinsics import add32, fma, rotate_left, xor32
 from pgbb_fast.kernels.scalar import arithmetic, clip, losses, random, sampling, smooth, stacked
 
 clip_factor = inlined(single(clip.clip_factor))
+stack_factors = inlined(single(stacked.stack_factors, fma=fma, clip_factor=clip_factor))
 clip_limit = numba.njit(clip.clip_limit)
 weight_exponent = numba.njit(clip.weight_exponent)
 grid_weight = numba.njit(clip.grid_weight)
 rounding = numba.njit(clip.rounding)
-stack_factors = inlined(single(stacked.stack_factors, fma=fma, clip_factor=clip_factor))
 
 _WORDS = {"add32": add32, "xor32": xor32, "rotate_left": rotate_left}
 _SIGMA = {name: np.uint32(getattr(random, name)) for name in ("SIGMA0", "SIGMA1", "SIGMA2", "SIGMA3")}

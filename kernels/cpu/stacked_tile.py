@@ -1,8 +1,7 @@
-"""What a tile's records add to the sums of stacked scores, for any numbers of rules and features.
+"""One tile of the stacked step: mapped features, slopes of all rules, their mixture, one clip, exact sums.
 
-The tile is that of ``tile``; behind the response there is a row of slopes for each rule, and one more of slopes in the
-scale.  Whitened features take the features' place, and mixed slopes that of the slopes: matrices are triangular, and
-rows are made from the last one on.  ``scalar.stacked`` says what the arithmetic guarantees.
+The tile's rows are those of ``tile`` (features from X on, then the response), then the mapped features, the rules'
+slopes, and the slopes in a scale.  ``scalar.stacked`` proves what the arithmetic guarantees.
 """
 
 from typing import Any
@@ -10,199 +9,250 @@ from typing import Any
 import numpy as np
 
 from pgbb_fast.kernels.cpu.compile import inner, single
-from pgbb_fast.kernels.cpu.formulas import clip_factor, stack_factors
-from pgbb_fast.kernels.cpu.intrinsics import add32, at, bits_of, fma, number_of, put, rarely
-from pgbb_fast.kernels.cpu.rows import combine, squared_lengths
-from pgbb_fast.kernels.cpu.tile import COEFFICIENT, ETA, SQUARE, STRIDE, WEIGHT, X, accumulate
-from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS, MOST_EXPONENT, MOST_SQUARE, ZERO
+from pgbb_fast.kernels.cpu.formulas import stack_factors
+from pgbb_fast.kernels.cpu.intrinsics import VECTOR, add32, at, bits_of, fma, larger_bits, put, rarely
+from pgbb_fast.kernels.cpu.tile import (
+    COEFFICIENT,
+    ETA,
+    SQUARE,
+    STRIDE,
+    TILE,
+    WEIGHT,
+    X,
+    terms_1x1,
+    terms_1x2,
+    terms_1x4,
+    terms_2x1,
+    terms_2x2,
+    terms_2x4,
+)
+from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS, MOST_SQUARE, ZERO
 
-BOUND, LIMIT, ONES, WHITEN = 0, 1, 2, 3     # places of the public numbers: B, M and T of ``scalar.stacked``, then W
-OF_SLOPES, OF_SCALES = WEIGHT, ETA          # rows: squared lengths of mixed slopes; SQUARE: of whitened features
-
-two_rows, one_row = combine(2, STRIDE), combine(1, STRIDE)
-lengths = squared_lengths(STRIDE)
-
-constants: Any = None   # bound for each loss, like the rest
-slope: Any = None
-has_scale = False
-fetch: Any = None
-slopes_of: Any = None
-shorten: Any = None
+PAD = 64
+FITS = 60_000       # bytes of a tile at most: it then stays in the second-level cache, and most of it in the first
+BOUND, LIMIT, SIZE = 0, 1, 2    # places of B, M and T among the public numbers (``scalar.stacked``)
+TABLE = 3           # where the map starts, then V / C and V_s / C
+SCALES = COEFFICIENT            # row of |b|^2
 
 I32, U32, F32, I64 = np.int32, np.uint32, np.float32, np.int64
 
 
-def stack_rows(p: int, L: int, scale: bool) -> int:
-    """Rows of a tile for p features and L rules."""
-    return X // STRIDE + p + 1 + L * (1 + scale)
+def stacked_rows(p: int, m: int, L: int, scale: bool) -> int:
+    """Rows of a tile."""
+    return 6 + p + m + L + (L if scale else 0)
 
 
-def public_numbers(L: int, m: int, d: int) -> int:
-    """How many numbers :func:`_publish` writes."""
-    return WHITEN + m * m + L * L * (1 + d - m) + L * (d + 3)
+def stacked_tile_size(rows: int) -> int:
+    """Records of a tile, a multiple of PAD."""
+    return max(PAD, min(TILE, FITS // (4 * rows) // PAD * PAD))
 
 
-def _publish(theta: Any, matrices: Any, pairs: Any, public: Any, shift: Any) -> None:
-    """Round the public inputs to single precision: ``matrices`` (1, size) has B, M, T, W, V / C and V_s / C; then for
-    each rule theta and three constants."""
-    d, place = theta.shape[1], matrices.shape[1]
-    for i in range(place):
-        put(public, i, F32(matrices[0, i]))
-    for k in range(theta.shape[0]):
-        for j in range(d):
-            put(public, place + j, F32(theta[k, j]))
-        a, b, c = constants(theta[k, d - 1], pairs[k, 0], pairs[k, 1])
-        put(public, place + d, F32(a))
-        put(public, place + d + 1, F32(b))
-        put(public, place + d + 2, F32(c))
-        put(shift, k, I64(MOST_EXPONENT))
-        place += d + 3
+P = 0               # number of features, bound when the kernel is specialised; 0: any
+has_scale = False
+slope: Any = None
+predict: Any = None
+mapped: Any = None
+columnwise = False
 
 
-def _predict(intercept: Any, p: Any, K: Any, public: Any, rules: Any, next_rule: Any, out: Any, full: Any, tile: Any
-) -> None:  # fmt: skip
-    """eta of rule k in the row from tile[out + k STRIDE] on."""
-    first = 1 if intercept else 0
-    for k in range(0, K, 2):
-        place, row = rules + k * next_rule, out + k * STRIDE
-        start = at(public, place) if intercept else ZERO
-        if k + 1 < K:
-            start_2 = at(public, place + next_rule) if intercept else ZERO
-            two_rows(tile, X, p, public, place + first, next_rule, start, start_2, row, full)
-        else:
-            one_row(tile, X, p, public, place + first, 0, start, ZERO, row, full)
-
-
-def _mix(x: Any, rows: Any, public: Any, matrix: Any, size: Any, full: Any, tile: Any) -> None:
-    """A lower triangular matrix, or its last ``rows`` rows and columns, times the rows from tile[x] on, in their place.
-    Where these are fewer than its ``size``, its first column is added: a one belongs to it."""
-    less = size - rows
-    j = rows
-    while j > 0:
-        place = matrix + (j - 1 + less) * size
-        start = at(public, place) if less > 0 else ZERO
-        if j > 1:
-            start_1 = at(public, place - size) if less > 0 else ZERO
-            two_rows(tile, x, j, public, place - size + less, size, start_1, start, x + (j - 2) * STRIDE, full)
-        else:
-            one_row(tile, x, j, public, place + less, 0, start, ZERO, x, full)
-        j -= 2
-
-
-def _slopes(k: Any, K: Any, public: Any, place: Any, y: Any, out: Any, full: Any, tile: Any) -> None:
-    """The slopes of rule k in place of its predictions, and those in the scale K rows further."""
-    a, b, c = at(public, place), at(public, place + 1), at(public, place + 2)
-    row = out + k * STRIDE
+def _map_any(intercept: Any, p: Any, m: Any, full: Any, public: Any, out: Any, tile: Any) -> None:
+    """As ``mapping.mapped_rows`` for any number of features."""
     for i in range(full):
-        by_eta, by_scale = slope(at(tile, y + i), at(tile, row + i), a, b, c)
-        put(tile, row + i, by_eta)
-        if has_scale:
-            put(tile, row + K * STRIDE + i, by_scale)
-
-
-def _shorten(p: Any, K: Any, public: Any, slopes: Any, most_q: Any, most_a: Any, most_s: Any, m: Any, full: Any,
-    tile: Any,
-) -> None:  # fmt: skip
-    """The factors of outer products in the row COEFFICIENT, and of what belongs to the scale in the next; zero for the
-    padding.  Of a tile in which no score can be longer than the bound, judged by the largest squares, features are
-    shortened only: computed products are monotone."""
-    bound, limit, weight = at(public, BOUND), at(public, LIMIT), at(public, ONES)
-    other, most = COEFFICIENT + STRIDE, bits_of(MOST_SQUARE)
-    square = bound * bound
-    few = most_q <= most and most_a <= most and most_s <= most
-    q = number_of(most_q)
-    if few and fma(number_of(most_a), q if q < square else square, number_of(most_s)) <= limit * limit:
-        if q <= square:
+        put(tile, SQUARE + i, ZERO)
+    first = 1 if intercept else 0
+    for j in range(m):
+        row, place = out + j * STRIDE, TABLE + j * m
+        start = at(public, place) if intercept else ZERO
+        for i in range(full):
+            put(tile, row + i, start)
+        for k in range(first, j + 1):
+            w, x = at(public, place + k), X + (k - first) * STRIDE
             for i in range(full):
-                put(tile, COEFFICIENT + i, weight)
+                put(tile, row + i, fma(w, at(tile, x + i), at(tile, row + i)))
+        for i in range(full):
+            v = at(tile, row + i)
+            put(tile, SQUARE + i, fma(v, v, at(tile, SQUARE + i)))
+
+
+def _weigh_features(full: Any, public: Any, tile: Any) -> Any:
+    """Whether some |x~| is above B, by the squares in the row SQUARE."""
+    bound = at(public, BOUND)
+    largest = U32(0)
+    for i in range(full):
+        largest = larger_bits(largest, at(tile, SQUARE + i))
+    return not largest <= bits_of(bound * bound)    # or nan
+
+
+def _mix(L: Any, full: Any, public: Any, place: Any, first: Any, tile: Any) -> None:
+    """Rows from ``first`` on become their mixture by the lower triangular matrix at public[place], by fused steps in
+    the order of the rows: from the last row up, so that those above are still what they were."""
+    for back in range(L):
+        j = L - 1 - back
+        row = first + j * STRIDE
+        diagonal = at(public, place + j * L + j)
+        if j == 0:
+            for i in range(full):
+                put(tile, row + i, diagonal * at(tile, row + i))
         else:
+            w = at(public, place + j * L)
             for i in range(full):
-                put(tile, COEFFICIENT + i, clip_factor(at(tile, SQUARE + i), bound) * weight)
-        if has_scale:
+                put(tile, ETA + i, w * at(tile, first + i))
+            for k in range(1, j):
+                w, other = at(public, place + j * L + k), first + k * STRIDE
+                for i in range(full):
+                    put(tile, ETA + i, fma(w, at(tile, other + i), at(tile, ETA + i)))
             for i in range(full):
-                put(tile, other + i, weight)
+                put(tile, row + i, fma(diagonal, at(tile, row + i), at(tile, ETA + i)))
+
+
+def _square(L: Any, full: Any, first: Any, out: Any, tile: Any) -> Any:
+    """Sums of the squares of L rows to the row ``out``, and the bits of the largest."""
+    for i in range(full):
+        put(tile, out + i, ZERO)
+    for j in range(L):
+        row = first + j * STRIDE
+        for i in range(full):
+            v = at(tile, row + i)
+            put(tile, out + i, fma(v, v, at(tile, out + i)))
+    largest = U32(0)
+    for i in range(full):
+        largest = larger_bits(largest, at(tile, out + i))
+    return largest
+
+
+def _shorten(L: Any, m: Any, count: Any, full: Any, public: Any, out: Any, first: Any, weighted: Any, tile: Any
+) -> None:  # fmt: skip
+    """The rows of a become coefficients of x~, times f, the clip's factor and W, and the row ETA is what b's terms are
+    multiplied by; zero for the padding.  A record that isn't finite, or beyond 2^50 in a length, becomes zero."""
+    weight, limit, bound = at(public, SIZE), at(public, LIMIT), at(public, BOUND)
+    square, most = bound * bound, bits_of(MOST_SQUARE)
+    largest = square_of(L, full, first, ETA, tile)
+    largest_b = U32(0)
+    if has_scale:
+        largest_b = square_of(L, full, first + L * STRIDE, SCALES, tile)
     else:
         for i in range(full):
-            s = at(tile, OF_SCALES + i) if has_scale else ZERO
-            factor, factor_s = stack_factors(at(tile, OF_SLOPES + i), at(tile, SQUARE + i), s, bound, limit, weight)
-            put(tile, COEFFICIENT + i, factor)
-            put(tile, other + i, factor_s)
+            put(tile, SCALES + i, ZERO)
+    few = largest <= most and largest_b <= most
+    longest = U32(0)
+    for i in range(full):
+        q = at(tile, SQUARE + i)
+        few = few and q <= MOST_SQUARE
+        s = fma(at(tile, ETA + i), q if q < square else square, at(tile, SCALES + i))
+        longest = larger_bits(longest, s)
+    if few and not weighted and longest <= bits_of(limit * limit):
+        for j in range(L):
+            row = first + j * STRIDE
+            for i in range(full):
+                put(tile, row + i, at(tile, row + i) * weight)
+        for i in range(full):
+            put(tile, ETA + i, weight)
+    else:
+        for i in range(full):
+            a, q, s = at(tile, ETA + i), at(tile, SQUARE + i), at(tile, SCALES + i)
+            by_x, by_scale = stack_factors(a, q, s, bound, limit, weight)
+            put(tile, WEIGHT + i, by_x)
+            put(tile, ETA + i, by_scale)
         if not few:
             for i in range(full):
                 rarely()
-                if at(tile, other + i) == ZERO:     # counts as zero
-                    for j in range(p):
+                if at(tile, ETA + i) == ZERO:       # counts as zero
+                    for j in range(m):
                         rarely()
-                        put(tile, X + j * STRIDE + i, ZERO)
-                    for k in range(2 * K if has_scale else K):
+                        put(tile, out + j * STRIDE + i, ZERO)
+                    for j in range(2 * L if has_scale else L):
                         rarely()
-                        put(tile, slopes + k * STRIDE + i, ZERO)
-    for i in range(m, full):
+                        put(tile, first + j * STRIDE + i, ZERO)
+        for j in range(L):
+            row = first + j * STRIDE
+            for i in range(full):
+                put(tile, row + i, at(tile, row + i) * at(tile, WEIGHT + i))
+    for i in range(count, full):
         rarely()
-        put(tile, COEFFICIENT + i, ZERO)
-        put(tile, other + i, ZERO)
+        put(tile, ETA + i, ZERO)
+        for j in range(L):
+            rarely()
+            put(tile, first + j * STRIDE + i, ZERO)
 
 
-def _weigh(start: Any, row: Any, full: Any, tile: Any) -> Any:
-    """Multiply a row of mixed slopes by the factors; returns the sum of its terms with the whitened one, ``start``."""
-    sum_1 = U32(0)
+def _accumulate_rows(pair: Any, m: Any, full: Any, c: Any, x: Any, place: Any, d: Any, tile: Any, sums: Any) -> None:
+    """Add the products of the row ``c``, and of the next if ``pair``, with m rows from ``x`` on to the lanes of
+    ``sums`` from the coordinate ``place``, and ``place + d``, on."""
+    j = 0
+    while j + 4 <= m:
+        if pair:
+            terms_2x4(tile, c, x + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+        else:
+            terms_1x4(tile, c, x + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+        j += 4
+    if j + 2 <= m:
+        if pair:
+            terms_2x2(tile, c, x + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+        else:
+            terms_1x2(tile, c, x + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+        j += 2
+    if j < m:
+        if pair:
+            terms_2x1(tile, c, x + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+        else:
+            terms_1x1(tile, c, x + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+
+
+def _total(full: Any, row: Any, tile: Any) -> Any:
+    """Sum of a row's numbers times those in the row ETA, each product rounded to an integer."""
+    found = U32(0)
     for i in range(full):
-        c = at(tile, row + i) * at(tile, COEFFICIENT + i)
-        put(tile, row + i, c)
-        sum_1 = add32(sum_1, bits_of(fma(c, start, MAGIC)))
-    return I32(sum_1 - U32(U32(full) * U32(MAGIC_BITS)))
+        found = add32(found, bits_of(fma(at(tile, row + i), at(tile, ETA + i), MAGIC)))
+    return I32(found - U32(U32(full) * U32(MAGIC_BITS)))
 
 
-def _of_scale(row: Any, full: Any, tile: Any) -> Any:
-    """The sum of the terms that belong to a scale."""
-    sum_s = U32(0)
-    for i in range(full):
-        sum_s = add32(sum_s, bits_of(fma(at(tile, row + i), at(tile, COEFFICIENT + STRIDE + i), MAGIC)))
-    return I32(sum_s - U32(U32(full) * U32(MAGIC_BITS)))
-
-
-predict, mix = inner(single(_predict)), inner(single(_mix))
-weigh, of_scale = inner(single(_weigh)), inner(single(_of_scale))
+weigh_features: Any = None
+mix: Any = None
+shorten: Any = None
+map_rows: Any = None
+fetch: Any = None
+accumulate_rows = inner(_accumulate_rows)
+row_total = inner(single(_total))
+square_of = inner(single(_square))
 
 
 def stacked_tile(
-    x: Any, ahead: Any, next_m: Any, intercept: Any, p: Any, K: Any, public: Any, width: Any, inverse: Any, limit: Any,
-    shift: Any, blocks: Any, uniform: Any, m: Any, full: Any, tile: Any, sums: Any, total: Any,
+    x: Any, ahead: Any, next_m: Any, intercept: Any, p: Any, L: Any, public: Any, place: Any, count: Any, full: Any,
+    tile: Any, sums: Any, total: Any,
 ) -> None:  # fmt: skip
-    """As ``tile.regression_tile``, for K rules as one stack; ``width``, ``inverse``, ``limit``, ``blocks`` and
-    ``uniform`` are not used."""
-    first = 1 if intercept else 0
-    size = p + first
-    d = size + (1 if has_scale else 0)
-    matrix = WHITEN + size * size
-    matrix_s = matrix + K * K
-    rules = matrix_s + (K * K if has_scale else 0)
-    slopes = X + (p + 1) * STRIDE
-    scales = slopes + K * STRIDE
-    parts = 2 * K + 1
+    """Add the terms of the tile's ``count`` records, padded to ``full``, to ``total`` (L d,) and the lanes of ``sums``,
+    while ``next_m`` rows of x from ``ahead`` on (< 0: none) are asked for.
+
+    ``public``: B, M, T, the map, V / C, V_s / C, then from ``place`` on theta and three constants of each rule.
+    """
+    m = p + (1 if intercept else 0)
+    d = m + (1 if has_scale else 0)
+    out = X + (p + 1) * STRIDE
+    first = out + m * STRIDE
+    parts = L + (L + 1) // 2 + 1
     fetch(x, ahead, next_m, 0, parts)
-    predict(intercept, p, K, public, rules, d + 3, slopes, full, tile)
-    for k in range(K):
+    map_rows(intercept, p, m, full, public, out, tile)
+    weighted = weigh_features(full, public, tile)
+    y = X + p * STRIDE
+    for k in range(L):
+        at_k = place + k * (d + 3)
+        a, b, c = at(public, at_k + d), at(public, at_k + d + 1), at(public, at_k + d + 2)
         fetch(x, ahead, next_m, k + 1, parts)
-        slopes_of(k, K, public, rules + k * (d + 3) + d, X + p * STRIDE, slopes, full, tile)
-    mix(X, p, public, WHITEN, size, full, tile)
-    start = at(public, WHITEN) if intercept else ZERO
-    most_q = lengths(tile, X, p, start * start, SQUARE, full)
-    mix(slopes, K, public, matrix, K, full, tile)
-    most_a, most_s = lengths(tile, slopes, K, ZERO, OF_SLOPES, full), U32(0)
+        predict(p, public, at_k + m - p, at(public, at_k) if intercept else ZERO, full, tile)
+        row, scale_row = first + k * STRIDE, first + (L + k) * STRIDE
+        for i in range(full):
+            by_eta, by_scale = slope(at(tile, y + i), at(tile, ETA + i), a, b, c)
+            put(tile, row + i, by_eta)
+            if has_scale:
+                put(tile, scale_row + i, by_scale)
+    mix(L, full, public, TABLE + m * m, first, tile)
     if has_scale:
-        mix(scales, K, public, matrix_s, K, full, tile)
-        most_s = lengths(tile, scales, K, ZERO, OF_SCALES, full)
-    shorten(p, K, public, slopes, most_q, most_a, most_s, m, full, tile)
-    for k in range(K):
-        fetch(x, ahead, next_m, K + 1 + k, parts)
-        one = weigh(start, slopes + k * STRIDE, full, tile)
-        if intercept:
-            put(total, k * d, at(total, k * d) + (I64(one) << MOST_EXPONENT))
-        if has_scale:
-            last = k * d + d - 1
-            put(total, last, at(total, last) + (I64(of_scale(scales + k * STRIDE, full, tile)) << MOST_EXPONENT))
-        if k % 2 == 1 or k + 1 == K:
-            pair = k % 2 == 1
-            k0 = k - 1 if pair else k
-            accumulate(pair, slopes + k0 * STRIDE, p, full, k0 * d + first, d, tile, sums)
+        mix(L, full, public, TABLE + m * m + L * L, first + L * STRIDE, tile)
+    shorten(L, m, count, full, public, out, first, weighted, tile)
+    for k in range(0, L, 2):
+        fetch(x, ahead, next_m, L + 1 + k // 2, parts)
+        accumulate_rows(k + 1 < L, m, full, first + k * STRIDE, out, k * d, d, tile, sums)
+    if has_scale:
+        for k in range(L):
+            last = k * d + m
+            put(total, last, at(total, last) + (I64(row_total(full, first + (L + k) * STRIDE, tile)) << 10))

@@ -229,69 +229,56 @@ def _share(
     fetch_add(progress, 1, 1)
 
 
-def kernel_of(
-    body: Callable[..., Any], name: str, bound: dict[str, Any], loss: str, width: int, x_encoding: str, y_encoding: str,
-    publish: Callable[..., Any] = _publish, **parts: Any,
-) -> Callable[..., Any]:  # fmt: skip
-    """The compiled sums of one loss for rows of ``width`` numbers (0: any number; -1: x is stored by columns), and what
-    the bits of x and y mean: ``body``, specialised to ``bound`` and ``parts``, is what a tile's records add."""
-    bound = {**bound, "columnwise": width < 0}
+@cache
+def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
+    """The compiled sums of one loss for p features and rows of ``width`` numbers (0: any number; width -1: x is stored
+    by columns), and what the bits of x and y mean."""
+    regression = loss in formulas.SINGLE_SLOPES
+    scale = loss in formulas.WITH_SCALE
+    slope = formulas.SINGLE_SLOPES[loss] if regression else formulas.LOCATION_SLOPES[loss]
+    name = f"{loss}_{p}_{width}{x_encoding}{y_encoding}"
+    bound: dict[str, Any] = {"P": p, "slope": slope, "has_scale": scale, "regression": regression}
+    bound["columnwise"] = width < 0
+
+    def part(template: Callable[..., Any], **more: Any) -> Any:
+        return inner(special(template, **more))
+
+    def special(template: Callable[..., Any], **more: Any) -> Any:
+        return specialise(single(template), name, **bound, **more)
+
+    squares, coefficients = part(tile._squares), part(tile._coefficients, predict=part(tile._predict))
+    body = tile.regression_tile if regression else tile.location_tile
     number = NUMBER[x_encoding]
     if width < 0:
-        load = bind(tile._load_columns, name, bound, number=number)
+        load = part(tile._load_columns, number=number)
     else:
         pieces = {"by_eight": rows_to_columns(8, x_encoding), "by_rest": rows_to_columns(width % 8 or 8, x_encoding)}
         pieces["neighbours"] = neighbours_to_columns(width or 1, x_encoding)    # not used for any number
-        load = bind(tile._load, name, bound, WIDTH=width, number=number, **pieces)
-    response = bind(tile._load_response, name, bound, number=NUMBER[y_encoding])
-    add_tile = merged(_special(body, name, bound, fetch=bind(tile._fetch, name, bound), **parts))
-    process = merged(_special(_process, name, bound, load=load, load_response=response, add_tile=add_tile))
-    published = inner(specialise(publish, name, constants=formulas.CONSTANTS[loss]))
-    return compiled(specialise(_share, name, process=process, publish=published, ask=bind(_ask, name, bound), **bound))
-
-
-def _special(template: Callable[..., Any], name: str, bound: dict[str, Any], **more: Any) -> Any:
-    return specialise(single(template), name, **bound, **more)
-
-
-def bind(template: Callable[..., Any], name: str, bound: dict[str, Any], **more: Any) -> Any:
-    """A part of a kernel with ``bound`` and ``more`` for its global names, in single precision."""
-    return inner(_special(template, name, bound, **more))
-
-
-@cache
-def _kernel(loss: str, p: int, width: int, x_encoding: str, y_encoding: str) -> Callable[..., Any]:
-    """:func:`kernel_of` one loss for p features (0: any number)."""
-    regression = loss in formulas.SINGLE_SLOPES
-    slope = formulas.SINGLE_SLOPES[loss] if regression else formulas.LOCATION_SLOPES[loss]
-    name = f"{loss}_{p}_{width}{x_encoding}{y_encoding}"
-    bound = {"P": p, "slope": slope, "has_scale": loss in formulas.WITH_SCALE, "regression": regression}
-    body = tile.regression_tile if regression else tile.location_tile
-    coefficients = bind(tile._coefficients, name, bound, predict=bind(tile._predict, name, bound))
-    squares = bind(tile._squares, name, bound)
-    return kernel_of(
-        body, name, bound, loss, width, x_encoding, y_encoding, squares=squares, coefficients=coefficients
-    )
+        load = part(tile._load, WIDTH=width, number=number, **pieces)
+    response = part(tile._load_response, number=NUMBER[y_encoding])
+    add_tile = merged(special(body, squares=squares, coefficients=coefficients, fetch=part(tile._fetch)))
+    process = merged(special(_process, load=load, load_response=response, add_tile=add_tile))
+    publish = inner(specialise(_publish, name, constants=formulas.CONSTANTS[loss]))
+    return compiled(specialise(_share, name, process=process, publish=publish, ask=part(_ask), **bound))
 
 
 class _Scratch(threading.local):
     """Working memory of the calling thread, kept from step to step."""
 
     def __init__(self) -> None:
-        self.made: dict[tuple[int, int, int, int, int], list[tuple[NDArray[Any], ...]]] = {}
+        self.made: dict[tuple[int, int, int, int], list[tuple[NDArray[Any], ...]]] = {}
 
-    def get(self, groups: int, K: int, d: int, numbers: int, rows: int) -> list[tuple[NDArray[Any], ...]]:
-        """For each group of records: public, of so many numbers, shift, values, of so many rows, queue, blocks, words,
-        gaps, sums, total."""
-        found = self.made.get((groups, K, d, numbers, rows))
+    def get(self, groups: int, K: int, d: int, S: int) -> list[tuple[NDArray[Any], ...]]:
+        """For each group of records: public, shift, values, queue, blocks, words, gaps, sums, total."""
+        found = self.made.get((groups, K, d, S))
         if found is None:
             if len(self.made) > 16:
                 self.made.clear()
-            found = self.made[groups, K, d, numbers, rows] = [
+            found = self.made[groups, K, d, S] = [
                 (
-                    np.zeros(numbers, dtype=np.float32),
+                    np.zeros(K * (d + 3 + S + 1) + LOOKED_UP, dtype=np.float32),
                     np.zeros(K, dtype=np.int64),
-                    _aligned(rows * tile.STRIDE),
+                    _aligned(tile_rows(d) * tile.STRIDE),
                     np.zeros(QUEUE, dtype=np.int64),
                     np.zeros(TILE, dtype=np.int32),
                     np.zeros(BATCH, dtype=np.uint32),
@@ -320,35 +307,31 @@ def _sampling(threshold: int) -> tuple[float, float, int]:
     return (*skip_constants(threshold), chunk_bits(threshold)) if by_skips(threshold) else (0.0, 0.0, 0)
 
 
-def groups_for(work: float) -> int:
-    """Threads for so many records times draws times features."""
-    return 1 if work < SERIAL else numba.get_num_threads()
-
-
-def encoded(loss: str, p: int, records: Records) -> tuple[Records, int, str, str]:
-    """The records of p features as a kernel takes them, and its rows' width and encodings of x and y."""
+def gradient_sums(
+    loss: str, intercept: bool, records: Records, draws: Draws, mechanism: Mechanism, stream: Stream
+) -> NDArray[np.int64]:
+    """The sums without noise, (K, d) int64 in units of C / (n_S 2^32); same contract as ``reference.regression_step``
+    and ``reference.location_step``.  Not a release: for tests, benchmarks and :func:`noisy_gradient`."""
+    K, d = draws.theta.shape
+    n, columns = records.x.shape
+    threshold = mechanism.threshold
     regression = loss in formulas.SINGLE_SLOPES
+    p = d - intercept - (loss in formulas.WITH_SCALE) if regression else d
     (x, x_encoding), (y, y_encoding) = stored(records.x), stored(records.y if regression else records.y[:0])
     by_rows = require_layout(loss, x, p + (regression and y.size == 0))
-    width = (x.shape[1] if p <= UNROLLED else 0) if by_rows else -1
-    return records._replace(x=x if by_rows else x.T, y=y), width, x_encoding, y_encoding
-
-
-def launch(
-    kernel: Callable[..., Any], intercept: bool, records: Records, draws: Draws, mechanism: Mechanism, stream: Stream,
-    numbers: int, rows: int, groups: int,
-) -> NDArray[np.int64]:  # fmt: skip
-    """The kernel's sums (K, d), by so many groups of records at once, each with room for so many public numbers and
-    rows of a tile."""
-    K, d = draws.theta.shape
-    scratch = _scratch.get(groups, K, d, numbers, rows)
+    work = n * (threshold / ALL) * K * (p + 2)
+    groups = 1 if work < SERIAL else numba.get_num_threads()
+    unrolled = p <= UNROLLED
+    width = (columns if unrolled else 0) if by_rows else -1
+    kernel = _kernel(loss, p if unrolled else 0, width, x_encoding, y_encoding)
+    constants = _sampling(threshold)
+    x = x if by_rows else x.T
+    scratch = _scratch.get(groups, K, d, draws.weights.shape[1] - 1)
     progress = np.zeros(2, dtype=np.int64)
-    constants = _sampling(mechanism.threshold)
     jobs = [
         (
-            progress, groups, intercept, records.x, records.y, records.block, records.starts, records.map, draws.theta,
-            draws.weights, draws.constants, mechanism.clip, mechanism.threshold, *constants, stream.key, stream.step,
-            *memory,
+            progress, groups, intercept, x, y, records.block, records.starts, records.map, draws.theta, draws.weights,
+            draws.constants, mechanism.clip, threshold, *constants, stream.key, stream.step, *memory,
         )
         for memory in scratch
     ]  # fmt: skip
@@ -357,20 +340,6 @@ def launch(
     for memory in scratch[1:]:
         total += memory[-1]
     return total.reshape(K, d)
-
-
-def gradient_sums(
-    loss: str, intercept: bool, records: Records, draws: Draws, mechanism: Mechanism, stream: Stream
-) -> NDArray[np.int64]:
-    """The sums without noise, (K, d) int64 in units of C / (n_S 2^32); same contract as ``reference.regression_step``
-    and ``reference.location_step``.  Not a release: for tests, benchmarks and :func:`noisy_gradient`."""
-    K, d = draws.theta.shape
-    p = d - intercept - (loss in formulas.WITH_SCALE) if loss in formulas.SINGLE_SLOPES else d
-    groups = groups_for(len(records.x) * (mechanism.threshold / ALL) * K * (p + 2))
-    records, *how = encoded(loss, p, records)
-    kernel = _kernel(loss, p if p <= UNROLLED else 0, *how)
-    numbers = K * (d + 3 + draws.weights.shape[1]) + LOOKED_UP
-    return launch(kernel, intercept, records, draws, mechanism, stream, numbers, tile_rows(d), groups)
 
 
 def noisy_gradient(

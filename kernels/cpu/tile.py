@@ -199,27 +199,27 @@ def _weigh(public: Any, place: Any, size: Any, blocks: Any, uniform: Any, m: Any
         put(tile, WEIGHT + i, ZERO)
 
 
-def _accumulate(pair: Any, c: Any, p: Any, full: Any, place: Any, d: Any, tile: Any, sums: Any) -> None:
-    """Add the features' terms of one draw, whose coefficients are the row from tile[c] on, and of the next if ``pair``,
-    to the lanes of ``sums`` from the coordinate ``place``, and ``place + d``, on."""
+def _accumulate(pair: Any, p: Any, full: Any, place: Any, d: Any, tile: Any, sums: Any) -> None:
+    """Add the features' terms of one draw, and of the next if ``pair``, to the lanes of ``sums`` from the coordinate
+    ``place``, and ``place + d``, on."""
     j = 0
     while j + 4 <= p:
         if pair:
-            terms_2x4(tile, c, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+            terms_2x4(tile, COEFFICIENT, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
         else:
-            terms_1x4(tile, c, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+            terms_1x4(tile, COEFFICIENT, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
         j += 4
     if j + 2 <= p:
         if pair:
-            terms_2x2(tile, c, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+            terms_2x2(tile, COEFFICIENT, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
         else:
-            terms_1x2(tile, c, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+            terms_1x2(tile, COEFFICIENT, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
         j += 2
     if j < p:
         if pair:
-            terms_2x1(tile, c, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+            terms_2x1(tile, COEFFICIENT, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
         else:
-            terms_1x1(tile, c, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
+            terms_1x1(tile, COEFFICIENT, X + j * STRIDE, full, sums, (place + j) * VECTOR, d * VECTOR)
 
 
 def _flush(K: Any, d: Any, shift: Any, sums: Any, total: Any) -> None:
@@ -354,7 +354,7 @@ def regression_tile(
             if has_scale:
                 last = (k + h) * d + d - 1
                 put(total, last, at(total, last) + (I64(scale) << e))
-        accumulate(pair, COEFFICIENT, P if P > 0 else p, full, k * d + first, d, tile, sums)
+        accumulate(pair, P if P > 0 else p, full, k * d + first, d, tile, sums)
 
 
 def location_tile(
