@@ -27,6 +27,7 @@ FEWEST = 4
 SETTLED = 4  # last steps at one place
 MEMORY = 0.7  # of the steps for the location, while they are made
 CERTAIN = 0.5  # relative standard deviation of f between the phases
+STEEPER, SURE = 2.0, 3.0  # times f, and standard errors: a slope among the steps for the location that says "heaped"
 ARRIVED = 0.5  # residual scales: a last step longer than that, and than its error, means that the search is lost
 PRIOR = 0.5  # relative standard deviation of a diagonal entry of the scores' moment around a correct model's
 OFF = 0.1  # guess of that of an entry off the diagonal, learnt from all of them
@@ -126,7 +127,7 @@ def _measure(
         gradient, noise = asked.ask(door, at)
         tell()
         for j, path in enumerate(paths):
-            path.add(at[j], gradient[j], float(noise[j]), 0 if slope else -1 - number)
+            path.add(at[j], gradient[j], float(noise[j]), 0 if slope else -1)
         if number < plan.slope - 1 or number >= plan.slope + plan.location - SETTLED:
             continue
         guess = asked.guess(asked.theta(v))
@@ -171,11 +172,23 @@ def _local(asked: Asked, path: Path, place: Array, hessian: Hessian, rule: int) 
         variance * np.eye(d),
         count,
         _drift(path, place, hessian.matrix, public),
-        asked.loss.bandwidth(rule),
+        _smoothing(asked.loss.bandwidth(rule), path, f),
         public=public,
         mapping=asked.maps[rule],
         lost=lost,
     )
+
+
+def _smoothing(bandwidth: float, path: Path, f: float) -> float:
+    """The bandwidth over which the target may be off where responses are heaped (``LocalPosterior.draw``): the loss's,
+    or how far the steps for the location went to and fro, where they saw a slope far above the one that displacements
+    saw, as at a heap that is narrower than those."""
+    settled = (path.group < 0).astype(np.float64)
+    steep, error = path.secant(settled)
+    if bandwidth == 0.0 or not steep - SURE * error > STEEPER * f:
+        return bandwidth
+    away = path.at[settled > 0] - path.at[settled > 0].mean(axis=0)
+    return max(bandwidth, math.sqrt(float((away**2).sum(axis=1).mean())))
 
 
 def _drift(path: Path, place: Array, hessian: Array, public: Array) -> float:
