@@ -201,7 +201,7 @@ def stacked_sums(loss: str, intercept: bool, records: Records, stack: Stack, str
     scratch = _scratch.get(groups, p, m, L, d, scale)
     progress = np.zeros(2, dtype=np.int64)
     shift = np.full(L, MOST_EXPONENT, dtype=np.int64)
-    bounds = [stack.feature_bound, stack_limit(L, m), stack_weight(L, d)]
+    bounds = np.array([stack.feature_bound, stack_limit(L, m), stack_weight(L, d)])
     parts = [bounds, stack.map.ravel(), stack.mix.ravel() / stack.clip, stack.scale_mix.ravel() / stack.clip]
     with np.errstate(over="ignore"):
         table = np.concatenate(parts).astype(np.float32)

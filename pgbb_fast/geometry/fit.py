@@ -78,8 +78,7 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
     paths, v, f = _measure(door, asked, start, last, box, plan, rng, tell)
     slopes, places = [], []
     for j, path in enumerate(paths):
-        density = float(asked.densities()[j])
-        away = np.linalg.norm(path.at - v[j], axis=1) * f[j] / density
+        away = np.linalg.norm(path.at - v[j], axis=1) / asked.scales(f)[j]
         settled = path.group < 0
         close = (settled & (away < CLOSE)).astype(np.float64)
         places.append(close if close.sum() >= FEWEST else settled.astype(np.float64))
@@ -111,28 +110,25 @@ def _measure(
     second derivative; those of the location are none, so that the location is free of it too.
     """
     L, d = len(asked.rules), asked.d
-    densities = asked.densities()
     v, f = start.at.copy(), start.f.copy()
-    size = plan.displacement * float((densities / f).min())
+    size = plan.displacement * float(asked.scales(f).min())
     directions = [s * row for _ in range(plan.slope // (2 * d)) for row in _rotation(d, rng) for s in (1.0, -1.0)]
     paths = [Path(d) for _ in range(L)]
-    shape, public, limit = asked.shape, asked.public, densities / f
+    shape, public, limit = asked.shape, asked.public, asked.scales(f)
     before = [np.append(step, np.zeros(d - len(step))) for step in last]
     for number in range(plan.slope + plan.location):
         slope = number < plan.slope
         at = v + size * directions[number] if slope else v
-        if asked.loss.has_scale:
-            units = asked.stacking.scale_units
-            at[:, -1] = np.clip(at[:, -1], box[-1, 0] * units, box[-1, 1] * units)
+        at = asked.inside(at, box)
         gradient, noise = asked.ask(door, at)
         tell()
         for j, path in enumerate(paths):
             path.add(at[j], gradient[j], float(noise[j]), 0 if slope else -1)
         if number < plan.slope - 1 or number >= plan.slope + plan.location - SETTLED:
             continue
-        guess = asked.guess(asked.theta(v))
+        guess, scales = asked.guess(asked.theta(v)), asked.scales(f)
         for j, path in enumerate(paths):
-            near = path.near(float(densities[j] / f[j]))
+            near = path.near(float(scales[j]))
             recent = (path.group == 0) * 1.0 if slope else MEMORY**path.age * (path.group < 0) * near
             wanted = float(f[j]) if guess is None else float(guess[j])
             tangent = path.tangent(near, recent, wanted, CERTAIN, shape, public[j])
@@ -140,6 +136,7 @@ def _measure(
             move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))
             before[j] = tangent.step
             v[j] = tangent.centre + move
+        v = asked.inside(v, box)
     return paths, v, f
 
 
@@ -162,7 +159,7 @@ def _local(asked: Asked, path: Path, place: Array, hessian: Hessian, rule: int) 
     variance = float(place @ path.noise) / count
     step = np.linalg.solve(hessian.matrix + public, gradient)
     f = float(np.median(np.diag(hessian.matrix)))
-    scale = float(asked.densities()[rule]) / f
+    scale = asked.loss.range_of_quadratic(rule, f)
     error = math.sqrt(variance / count * d) / f
     lost = float(np.linalg.norm(step)) > max(ARRIVED * scale, 3.0 * error)
     return LocalPosterior(

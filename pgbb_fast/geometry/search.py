@@ -87,6 +87,12 @@ class Asked:
         found = np.linalg.solve(self.maps.transpose(0, 2, 1), theta[:, :, None])[:, :, 0]
         return np.asarray(found, dtype=np.float64)
 
+    def inside(self, v: Array, box: Array) -> Array:
+        """v, moved into the public box of theta."""
+        theta = self.theta(v)
+        kept = np.clip(theta, box[:, 0], box[:, 1])
+        return v if np.array_equal(theta, kept) else self.mapped(kept)
+
     def gradients(self, scores: Array) -> Array:
         """Mean gradients in the mapped coordinates from released scores, (L, d)."""
         m = len(self.white.mapping)
@@ -96,9 +102,10 @@ class Asked:
             found[:, m] = self.stacking.scale_root @ scores[:, m] / self.stacking.scale_units
         return found
 
-    def densities(self) -> Array:
-        """f times the residual scale, (L,)."""
-        return np.array([self.loss.density(rule) for rule in range(len(self.rules))])
+    def scales(self, f: Array) -> Array:
+        """Over how much of the predictor each rule's mean gradient bends, given its f: a residual scale, for the
+        logistic loss a number of logits; (L,)."""
+        return np.array([self.loss.range_of_quadratic(rule, float(one)) for rule, one in enumerate(f)])
 
     def guess(self, theta: Array) -> Array | None:
         """f of each rule at ``theta`` (L, d) where public and released values tell, else None."""
@@ -155,7 +162,6 @@ def find_central(
     if asked.loss.has_scale:
         theta[:, -1] = box[-1, 1]
     v = asked.mapped(theta)
-    density = float(asked.densities()[0])
     path, length, before = Path(m), FIRST, None
     guess = asked.guess(theta)
     f = 0.0 if guess is None else float(guess[0])
@@ -168,7 +174,8 @@ def find_central(
                 z /= np.linalg.norm(z)
             else:
                 z = -z
-            at[0, :m] += SPREAD * density / f * z
+            at[0, :m] += SPREAD * float(asked.scales(np.array([f]))[0]) * z
+            at = asked.inside(at, box)
         gradient, noise = asked.ask(door, at)
         tell()
         path.add(at[0, :m], gradient[0, :m], float(noise[0]), 0)
@@ -190,24 +197,26 @@ def find_central(
             newton = g if f == 0.0 else np.linalg.solve(f * np.eye(m) + public, g)
             far = float(np.linalg.norm(newton))
             v[0, :m] = v[0, :m] - newton * ((length if f == 0.0 else min(length, far)) / max(far, 1e-300))
-    f = f if f > 0.0 else density / length
+            v = asked.inside(v, box)
+    f = f if f > 0.0 else asked.loss.density(0) / length
     last = (path.age < AVERAGED).astype(np.float64)
     centre, gradient = last @ path.at / last.sum(), last @ path.gradient / last.sum()
     move = np.linalg.solve(f * np.eye(m) + public, gradient + public @ centre)
     size = float(np.linalg.norm(move))
-    v[0, :m] = centre - move * min(1.0, HALFWAY * density / f / max(size, 1e-300))
-    return Start(v, np.full(1, f))
+    v[0, :m] = centre - move * min(1.0, HALFWAY * float(asked.scales(np.array([f]))[0]) / max(size, 1e-300))
+    return Start(asked.inside(v, box), np.full(1, f))
 
 
 def spread_out(asked: Asked, central: Asked, found: Start) -> Start:
     """The start of all rules from the central one's place."""
     L = len(asked.rules)
     theta = np.repeat(central.theta(found.at), L, axis=0)
-    scale = float(central.densities()[0]) / float(found.f[0])
+    scale = float(central.scales(found.f)[0])
     if asked.white.centre[0] == 1.0:
         theta[:, 0] += shifts(asked.loss) * scale
     guess = asked.guess(theta)
-    return Start(asked.mapped(theta), asked.densities() / scale if guess is None else guess)
+    densities = np.array([asked.loss.density(rule) for rule in range(L)])
+    return Start(asked.mapped(theta), densities / scale if guess is None else guess)
 
 
 def find_all(
@@ -215,10 +224,10 @@ def find_all(
 ) -> tuple[Start, list[Array]]:
     """All rules' zeros together, each by its own quasi-Newton steps; and the last step of each, mapped."""
     m, L = len(asked.white.mapping), len(asked.rules)
-    shape, densities = asked.shape[:m, :m], asked.densities()
+    shape = asked.shape[:m, :m]
     v, f, first = start.at.copy(), start.f.copy(), start.f.copy()
     paths, public = [Path(m) for _ in range(L)], asked.public
-    limit, before = densities / f, [np.zeros(m) for _ in range(L)]
+    limit, before = asked.scales(f), [np.zeros(m) for _ in range(L)]
     for step in range(steps):
         gradient, noise = asked.ask(door, v)
         tell()
@@ -227,9 +236,10 @@ def find_all(
             v[:, -1] = rescaled(asked, now, gradient, box)
         guess = asked.guess(asked.theta(now))
         first = first if guess is None else guess
+        scales = asked.scales(f)
         for j, path in enumerate(paths):
             path.add(now[j, :m], gradient[j, :m], float(noise[j]), step)
-            near = path.near(float(densities[j] / f[j]))
+            near = path.near(float(scales[j]))
             tangent = path.tangent(
                 near * KEPT[0] ** path.age,
                 near * KEPT[1] ** path.age,
@@ -242,6 +252,7 @@ def find_all(
             move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))
             before[j] = tangent.step
             v[j, :m] = tangent.centre + move
+        v = asked.inside(v, box)
     return Start(v, f), before
 
 
