@@ -114,7 +114,12 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
 @click.option("--delta", type=float, help="Budget; 1/n by default, n the number of records (public).")
 @click.option("--loss", type=click.Choice(["quantile", "huber", "mean"]), default="quantile", show_default=True)
 @click.option("--tau", help="Quantile level(s) of --loss quantile, trained jointly: .1,.5,.9; .5 by default.")
-@click.option("--blocks", default=20, show_default=True, help="Number of blocks S.")
+@click.option(
+    "--geometry",
+    type=click.Choice(["scores", "box"]),
+    help="Shape of the noise: the scores', or the public box's, which the next five options need.",
+)
+@click.option("--blocks", type=int, help="Number of blocks S; 20 by default.")
 @click.option("--steps", type=int, help="Steps; a default that suits the posterior.")
 @click.option("--posterior", type=click.Choice(["noise-aware", "generator"]), default="noise-aware", show_default=True)
 @click.option("--sampling-rate", type=float, help="Poisson sampling rate; a public rule of the budget by default.")
@@ -124,8 +129,8 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def fit(
-    file: str, target: str | None, features: str, bounds: str, loss: str, tau: str | None, blocks: int, level: float,
-    out: str | None, as_json: bool, quiet: bool, **budget: Any,
+    file: str, target: str | None, features: str, bounds: str, loss: str, tau: str | None, blocks: int | None,
+    level: float, out: str | None, as_json: bool, quiet: bool, **budget: Any,
 ) -> None:  # fmt: skip
     """Fit a private regression (or means) to a parquet FILE and print means and intervals."""
     from pgbb_fast.data import bounds_of, count_rows, parse_bounds, polynomial_terms, read_columns
