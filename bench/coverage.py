@@ -32,6 +32,8 @@ COLUMNS = ("setting", "cell", "replicate", "seconds", *(f"{field}.{name}" for fi
 
 def setting(args: argparse.Namespace) -> str:
     """The settings that make rows comparable, as one word."""
+    if args.geometry == "scores":
+        return f"{args.posterior} scores"
     parts = [args.posterior, f"S={args.blocks}", f"gamma={args.gamma or 'star'}", f"K={args.draws_per_step}"]
     return " ".join(parts + ([f"T={args.steps}"] if args.steps else []))
 
@@ -40,14 +42,9 @@ def replicate_row(cell: Cell, replicate: int, args: argparse.Namespace) -> list[
     """Fit one replicate."""
     X, y = cell.data(replicate)
     options = {"steps": args.steps} if args.steps else {}
-    model = cell.model(
-        replicate,
-        posterior=args.posterior,
-        n_blocks=args.blocks,
-        gamma=args.gamma,
-        draws_per_step=args.draws_per_step,
-        **options,
-    )
+    if args.geometry == "box":
+        options |= {"n_blocks": args.blocks, "gamma": args.gamma, "draws_per_step": args.draws_per_step}
+    model = cell.model(replicate, posterior=args.posterior, geometry=args.geometry, **options)
     model.plan(cell.n)
     start = time.perf_counter()
     posterior = model.fit(X, y).posterior_
@@ -179,6 +176,7 @@ def arguments(values: Sequence[str] | None = None) -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--posterior", choices=("noise-aware", "generator"), default="noise-aware")
+    parser.add_argument("--geometry", choices=("scores", "box"), default="scores")
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--blocks", type=int, default=20, help="S")
     parser.add_argument("--gamma", type=float, help="Dirichlet concentration; by default gamma*")

@@ -111,10 +111,16 @@ def exact_fit(X: Array, y: Array, weights: Array | None = None) -> Exact:
 
 
 def floor_parts(exact: Exact, n: int, model: PrivateHuberRegressor) -> tuple[Array, Array]:
-    """sd_nonprivate (4,), the sandwich's, and sd_privacy = |H^-1| sigma / (q sqrt(TK)) (4,), rows' Euclidean norms.
+    """sd_nonprivate (4,), the sandwich's, and sd_privacy (4,).
 
-    Unit coordinates divide y by ``Y_BOUND``, which leaves scores as they are and multiplies H by ``Y_BOUND``.
+    With noise in the shape of the scores sd_privacy is kappa times the former, with the whole budget spent on the
+    location (docs/geometry.md, section 5).  In the box it is |H^-1| sigma / (q sqrt(TK)), rows' Euclidean norms; unit
+    coordinates divide y by ``Y_BOUND``, which leaves scores as they are and multiplies H by ``Y_BOUND``.
     """
+    if model.geometry == "scores":
+        inverse = np.linalg.inv(exact.hessian)
+        sampling = np.sqrt(np.diag(inverse @ exact.moment @ inverse) / n)[:4]
+        return sampling, sampling * model._schedule(n, *model._planned(n)).kappa
     mechanism = model.plan(n).mechanism if model._posterior is None else model.privacy_.mechanism
     assert mechanism.noise_multiplier is not None
     clip = math.hypot(C * FEATURE_BOUND, max(KAPPA / 2.0, (C * C - KAPPA) / 2.0))

@@ -41,7 +41,8 @@ def _gibbs(cell: Cell, seed: int) -> NoisyGibbsRegressor:
 
 # figure 3: (cell, seed, X, y) -> posterior of (intercept, x1, x2, x3[, scale])
 REGRESSION: dict[str, Callable[[Cell, int, Array, Array], Posterior]] = {
-    "noise-aware": lambda cell, seed, X, y: cell.model(seed).fit(X, y).posterior_,
+    "noise-aware": lambda cell, seed, X, y: cell.model(seed, geometry="box").fit(X, y).posterior_,
+    "noise-aware, scores": lambda cell, seed, X, y: cell.model(seed).fit(X, y).posterior_,
     "generator": lambda cell, seed, X, y: cell.model(seed, posterior="generator").fit(X, y).posterior_,
     "DP-SGLD": lambda cell, seed, X, y: DPSGLD(cell.model(seed), steps=20_000).fit(X, y).posterior_,
     "NoisyGibbs": lambda cell, seed, X, y: _gibbs(cell, seed).fit(X, y).posterior_,
@@ -168,7 +169,8 @@ class QuantileCell:
 
 # table 1, figures 5 and 6: (cell, seed, X, y) -> joint posterior over the grid
 QUANTILES: dict[str, Callable[[QuantileCell, int, Array, Array], Posterior]] = {
-    "noise-aware": lambda cell, seed, X, y: cell.model(seed).fit(X, y).posterior_,
+    "noise-aware": lambda cell, seed, X, y: cell.model(seed, geometry="box").fit(X, y).posterior_,
+    "noise-aware, scores": lambda cell, seed, X, y: cell.model(seed).fit(X, y).posterior_,
     "generator": lambda cell, seed, X, y: cell.model(seed, posterior="generator").fit(X, y).posterior_,
     "DP-SGLD, omega 1": lambda cell, seed, X, y: cell.langevin(seed, 1.0).fit(X, y).posterior_,
     "DP-SGLD, omega 0.1": lambda cell, seed, X, y: cell.langevin(seed, 0.1).fit(X, y).posterior_,

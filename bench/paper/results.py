@@ -15,7 +15,7 @@ from common import Run, mean_error
 from methods import MEANS, REFERENCE, REGRESSION
 from scipy import stats
 
-OURS = ("noise-aware", "generator")
+OURS = ("noise-aware", "noise-aware, scores", "generator")
 Line = tuple[str, str, str, str]
 MISSING = "not run"
 RIVALS = ("DP-SGLD", "NoisyGibbs", "DP-Bootstrap (20)")     # the paper's, in figure 3

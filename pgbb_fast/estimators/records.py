@@ -174,7 +174,7 @@ def require_host(who: str, **arrays: Any) -> None:
 
 
 def require_records(who: str, n: int, n_blocks: int) -> None:
-    """Enough records for ``n_blocks`` blocks."""
+    """Enough records for ``n_blocks`` blocks, or for a fit without blocks."""
     if n < 1:
         raise DataError(f"{who}: no records")
     if n < n_blocks:

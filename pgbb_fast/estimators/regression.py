@@ -235,9 +235,9 @@ class PrivateRegressor(PrivateEstimator):
         unknown = sorted(set(self.degrees) - set(names))
         if unknown:
             raise DomainError(f"{who}: degrees names {unknown}, which are no features; they are {list(names)}")
+        require_records(who, n, self._fewest)
         design, box, loss = self._public(n, names)
         self._require_prior(design.theta_names(self._scale))
-        require_records(who, n, self._fewest)
 
         in_place = on_device(array)
         if on_device(response) != in_place:

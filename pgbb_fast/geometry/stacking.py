@@ -62,13 +62,12 @@ class Stacking:
     @property
     def mix(self) -> Array:
         """R^-1, (L, L)."""
-        return np.asarray(np.linalg.inv(self.root), dtype=np.float64)
+        return np.tril(np.linalg.inv(self.root))
 
     @property
     def scale_mix(self) -> Array:
         """The same for the scale, (L, L) or (0, 0)."""
-        inverse = np.linalg.inv(self.scale_root) if self.scale_root.size else self.scale_root
-        return np.asarray(inverse, dtype=np.float64)
+        return np.tril(np.linalg.inv(self.scale_root)) if self.scale_root.size else self.scale_root
 
     @property
     def spread(self) -> Array:
