@@ -260,3 +260,27 @@ def test_records_that_are_no_numbers_count_as_zero_and_change_nothing_else(monke
     monkeypatch.setattr(doors.cpu, "scale_of", lambda s, real=doors.cpu.scale_of: seen.append(s) or real(s))
     model.fit(X, y)
     assert seen
+
+
+def test_an_audit_of_one_release_is_below_the_claim_and_above_half_of_it():
+    """One record at either end of the longest stack, 800 releases each: the tight case.  mu of a Gaussian mechanism is
+    twice the normal quantile of the error of the best test; bounds by Clopper and Pearson at 1e-4."""
+    trials, n = 800, 4
+    loss = smoothed_quantile((0.5,), 0.01)
+    stack = stacking(loss, 4)
+    report = report_of([(GRADIENT, 1, 1.0)], n=n, budget_epsilon=4.0, budget_delta=1e-5)
+    claimed = 2.0 / report.multiplier
+    wrong = 0
+    for sign in (1.0, -1.0):
+        x, y = np.full((n, 3), np.nan, np.float32), np.zeros(n, np.float32)
+        x[2], y[2] = [1.0, -1.0, 1.0], 0.9 * sign
+        parts = Records(x, y, np.empty(0, dtype=np.uint8))
+        mapping = 2.0 * np.eye(4)  # |x~| = 4 > B = 3: shortened
+        direction = np.array([1.0, 1.0, -1.0, 1.0]) / 2.0
+        for seed in range(trials):
+            opened = Door(parts, loss, True, n, report, Keys.fresh(seed + (sign > 0) * trials))
+            found, _ = opened.step(np.zeros((1, 4)), loss.constants, mapping, stack)
+            wrong += (-sign * float(found[0] @ direction)) < 0.0  # the slope is -1/2 where y is above
+    low, high = (stats.beta.ppf(q, wrong + i, 2 * trials - wrong + 1 - i) for q, i in ((1e-4, 0), (1 - 1e-4, 1)))
+    assert 2.0 * stats.norm.isf(high) > 0.5 * claimed
+    assert 2.0 * stats.norm.isf(high) <= claimed <= 2.0 * stats.norm.isf(low)
