@@ -6,8 +6,8 @@ Census 1980 and 2000 extracts (log weekly wage on schooling, experience and its 
 schooling and years of birth, the demo's records, and births of 1997, at the levels .1 .25 .5 .75 .9 jointly and at .5
 alone, epsilon 1 and 4, delta = 1e-5.  Bounds are public, as a user would state them.  Reference: exact fits from
 ../shared/data, with the sandwich of quantile regression (Powell 1991; Gaussian kernel, Hall and Sheather's 1988
-bandwidth) for the non-private 95% width.  "Planned" is what ``plan`` says of the ratio before any data.  Inclusion
-is of the exact fit of the same records: an interval that allows for sampling too includes it nearly always where privacy
+bandwidth) for the non-private 95% width.  "Planned" is what ``plan`` says of the ratio before any data.  Inclusion is
+of the exact fit of the same records: an interval that allows for sampling too includes it nearly always where privacy
 is a small part.  Statistical use only.
 """
 
