@@ -44,6 +44,7 @@ class PrivateMean(PrivateEstimator):
     """
 
     _who = "PrivateMean"
+    _no_scores = "means are released in the shape of the public box"
 
     def __init__(
         self,

@@ -66,6 +66,7 @@ class PrivateMEstimator(PrivateEstimator):
     """
 
     _who = "PrivateMEstimator"
+    _no_scores = "nothing public tells the shape of the gradients of a loss of your own"
     _slow = True
 
     def __init__(
