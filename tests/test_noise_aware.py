@@ -439,7 +439,7 @@ def test_variances_are_split_and_the_split_adds_up():
 
 
 def test_the_moments_share_is_composed_and_the_rate_is_a_public_rule():
-    model = PrivateHuberRegressor(epsilon=1.0, delta=1e-4, x_bounds=[(-1, 1)], y_bounds=(-1, 1))
+    model = PrivateHuberRegressor(epsilon=1.0, delta=1e-4, x_bounds=[(-1, 1)], y_bounds=(-1, 1), geometry="box")
     report = model.plan(10_000)
     assert 0.998 < report.epsilon <= 1.0
     alone = PrivateHuberRegressor(epsilon=1.0, delta=1e-4, x_bounds=[(-1, 1)], y_bounds=(-1, 1), moment_share=0.0)

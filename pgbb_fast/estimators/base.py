@@ -127,6 +127,7 @@ class PrivateEstimator(Spender):
         who = self._who
         self.epsilon = check.positive(who, "epsilon", epsilon)
         self.delta = check.between(who, "delta", delta, 0.0, 1.0)
+        self.posterior = check.one_of(who, "posterior", posterior, tuple(POSTERIORS))
         blocked = {
             "n_blocks": n_blocks,
             "gamma": gamma,
@@ -135,12 +136,11 @@ class PrivateEstimator(Spender):
             "draws_per_step": draws_per_step,
             "moment_share": moment_share,
             "training": training,
-            "posterior": None if posterior == "noise-aware" else posterior,
+            "posterior": None if self.posterior == "noise-aware" else posterior,
         }
         self.geometry = self._given_geometry(geometry, [name for name, value in blocked.items() if value is not None])
         self.n_blocks = check.integer(who, "n_blocks", N_BLOCKS if n_blocks is None else n_blocks, MIN_BLOCKS)
         self.gamma = None if gamma is None else check.positive(who, "gamma", gamma)
-        self.posterior = check.one_of(who, "posterior", posterior, tuple(POSTERIORS))
         self.sampling_rate = None if sampling_rate is None else check.probability(who, "sampling_rate", sampling_rate)
         self._explores = training is None or isinstance(training, Exploration)
         if not self._explores:

@@ -34,7 +34,7 @@ STEADY = 0.15  # length of the noise of a step of the search that is wanted, in 
 SEARCH = 0.01, 0.10  # shares of a search, least and most
 LEAST_SLOPE = 8  # steps for the slope, at least
 LOCATION = 16  # steps for the location
-SLOPE = np.linspace(0.03, 0.45, 43)  # shares of the steps for the slope that are tried
+SLOPE = np.linspace(0.03, 0.45, 211)  # shares of the steps for the slope that are tried
 NARROW, FAR = 0.15, 0.4  # least and largest displacement for the slope, in residual scales
 WIDENED = 3.0  # (d + 1) times the squared error of an entry of H over f: by so much squared widths grow
 
@@ -114,7 +114,7 @@ def schedule(loss: Loss, n: int, d: int, s: float) -> Schedule:
     rest = 1.0 - (rounds * ROUND + first_share + joint + SCORES)
     least = min(max(NARROW, hall_sheather(loss, n)), FAR)
     kappa = s * stack.clip / math.sqrt(n)
-    wide, displacement = _balance(reach, kappa, d, rest, np.linspace(least, FAR, 11))
+    wide, displacement = _balance(reach, kappa, d, rest, np.linspace(least, FAR, 126))
     slope = 2 * d * math.ceil(LEAST_SLOPE / (2 * d))
     location = rest - wide
     parts = ((rounds, rounds * ROUND), (CENTRAL, first_share), (JOINT, joint), (slope, wide), (LOCATION, location))

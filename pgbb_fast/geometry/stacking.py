@@ -27,7 +27,7 @@ __all__ = ["Stacking", "central", "public_length", "stacking"]
 Array = NDArray[np.float64]
 LENGTH = 1.5  # B over sqrt(m): features are shortened where they are so many times their root mean square
 ROOMY = 2.0  # the same where privacy noise is small beside sampling
-SMALL = 0.1  # standard deviation of privacy noise over that of sampling, at the whole budget, that counts as small
+SMALL = 0.075, 0.15  # privacy noise over sampling, at the whole budget, between which the one becomes the other
 SCALE_SHARE = 0.5  # weight of a scale's slope beside the others': its part of C is then some percent
 GRID = np.linspace(-8.0, 8.0, 4001)  # of standard normal residuals
 
@@ -83,7 +83,9 @@ class Stacking:
 def public_length(loss: Loss, m: int, n: int, s: float) -> float:
     """B over sqrt(m) for n records at the noise multiplier ``s`` of the whole budget: shortening the longest features
     costs a percent of precision at ``LENGTH`` and hardly any at ``ROOMY``, and the noise grows with it."""
-    return ROOMY if s * stacking(loss, m).clip < SMALL * math.sqrt(n) else LENGTH
+    kappa = s * stacking(loss, m).clip / math.sqrt(n)
+    share = math.log(SMALL[1] / kappa) / math.log(SMALL[1] / SMALL[0])
+    return LENGTH + (ROOMY - LENGTH) * min(max(share, 0.0), 1.0)
 
 
 def stacking(loss: Loss, m: int, length: float = LENGTH) -> Stacking:
