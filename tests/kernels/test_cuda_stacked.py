@@ -69,8 +69,8 @@ def cases():
     made = {loss: case(loss, 70, 3, 2) for loss in LOSSES}
     made["one rule, no intercept"] = case("quantile_gaussian", 65, 3, 1, intercept=False)
     made["nothing shortened"] = case("quantile_gaussian", 65, 3, 2, clip=50.0, bound=50.0)
-    made["mask"] = case("huber_concomitant", 200, 3, 1, 0.4)
-    made["skips"] = case("huber_concomitant", 1_500, 3, 1, 0.02)
+    made["mask"] = case("huber_concomitant", 130, 3, 1, 0.4)
+    made["skips"] = case("huber_concomitant", 600, 3, 1, 0.02)
     made["empty sample"] = case("huber_fixed", 70, 2, 2, 1 / GRID)
     for n in (1, 64, 129):
         made[f"ragged, n = {n}"] = case("huber_concomitant", n, 3, 1, 0.5)
@@ -79,7 +79,7 @@ def cases():
     made["tile"] = case("huber_concomitant", 70, 3, 9)
     made["tile, many features"] = case("huber_concomitant", 65, 12, 2)
     made["tile, mask"] = case("huber_concomitant", 65, 3, 2, 0.5, intercept=False)
-    made["tile, skips"] = compact(case("quantile_logistic", 1_500, 2, 9, 0.02))
+    made["tile, skips"] = compact(case("quantile_logistic", 600, 2, 9, 0.02))
     for name, value in (("nan", math.nan), ("infinite", math.inf), ("huge", 1e30)):
         made[name] = spoiled(case("huber_concomitant", 20, 3, 2), value)
     for name, value in (("tile, infinite", math.inf), ("tile, huge", 1e30)):
