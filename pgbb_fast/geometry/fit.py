@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 NEAR = 0.7  # releases farther from the end, in residual scales, are not used for H
 CLOSE = 0.3  # nor, if closer ones are enough, for the location
 FEWEST = 4
+MOST_MOVED = 2.0  # by which H is carried from where it was measured to the end
 SETTLED = 4  # last steps at one place
 MEMORY = 0.7  # of the steps for the location, while they are made
 CERTAIN = 0.5  # relative standard deviation of f between the phases
@@ -77,12 +78,14 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
     start, last = find_all(door, asked, spread_out(asked, first, middle), box, plan.joint, tell)
     paths, v, f = _measure(door, asked, start, last, box, plan, rng, tell)
     slopes, places = [], []
+    moved = _moved(asked, paths, v)
     for j, path in enumerate(paths):
         away = np.linalg.norm(path.at - v[j], axis=1) / asked.scales(f)[j]
         settled = path.group < 0
         close = (settled & (away < CLOSE)).astype(np.float64)
         places.append(close if close.sum() >= FEWEST else settled.astype(np.float64))
-        slopes.append(_hessian(asked, path.slope((away < NEAR).astype(np.float64)), j))
+        slope = path.slope((away < NEAR).astype(np.float64))
+        slopes.append(_hessian(asked, Slope(slope.matrix * moved[j], slope.spread * moved[j] ** 2, slope.noise), j))
     local = [
         _local(asked, path, place, hessian, j)
         for j, (path, place, hessian) in enumerate(zip(paths, places, learnt(slopes), strict=True))
@@ -138,6 +141,15 @@ def _measure(
             v[j] = tangent.centre + move
         v = asked.inside(v, box)
     return paths, v, f
+
+
+def _moved(asked: Asked, paths: list[Path], v: Array) -> Array:
+    """What f is at the end over what it was where H was measured, where public and released values tell; (L,)."""
+    middle = np.stack([path.at[path.group == 0].mean(axis=0) for path in paths])
+    before, after = asked.guess(asked.theta(middle)), asked.guess(asked.theta(v))
+    if before is None or after is None:
+        return np.ones(len(v))
+    return np.asarray(np.clip(after / before, 1.0 / MOST_MOVED, MOST_MOVED))
 
 
 def _rotation(d: int, rng: np.random.Generator) -> Array:
