@@ -84,7 +84,10 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
         settled = path.group < 0
         close = (settled & (away < CLOSE)).astype(np.float64)
         places.append(close if close.sum() >= FEWEST else settled.astype(np.float64))
-        slope = path.slope((away < NEAR).astype(np.float64))
+        near = (away < NEAR).astype(np.float64)
+        if (near * ~settled).sum() > len(v[j]) and not _steep(path, float(f[j])):
+            near *= ~settled  # what moved between them is little, and not by design
+        slope = path.slope(near)
         slopes.append(_hessian(asked, Slope(slope.matrix * moved[j], slope.spread * moved[j] ** 2, slope.noise), j))
     local = [
         _local(asked, path, place, hessian, j)
@@ -188,15 +191,20 @@ def _local(asked: Asked, path: Path, place: Array, hessian: Hessian, rule: int) 
     )
 
 
+def _steep(path: Path, f: float) -> bool:
+    """Whether the steps for the location saw a slope far above f."""
+    steep, error = path.secant((path.group < 0).astype(np.float64))
+    return steep - SURE * error > STEEPER * f
+
+
 def _smoothing(bandwidth: float, path: Path, f: float) -> float:
     """The bandwidth over which the target may be off where responses are heaped (``LocalPosterior.draw``): the loss's,
     or how far the steps for the location went to and fro, where they saw a slope far above the one that displacements
     saw, as at a heap that is narrower than those."""
-    settled = (path.group < 0).astype(np.float64)
-    steep, error = path.secant(settled)
-    if bandwidth == 0.0 or not steep - SURE * error > STEEPER * f:
+    if bandwidth == 0.0 or not _steep(path, f):
         return bandwidth
-    away = path.at[settled > 0] - path.at[settled > 0].mean(axis=0)
+    settled = path.group < 0
+    away = path.at[settled] - path.at[settled].mean(axis=0)
     return max(bandwidth, math.sqrt(float((away**2).sum(axis=1).mean())))
 
 
