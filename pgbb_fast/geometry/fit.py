@@ -75,7 +75,7 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
     first = Asked(central(loss), stacking(central(loss), m, length), white)
     asked = Asked(loss, stacking(loss, m, length), white)
     middle = find_central(door, first, box, plan.central, rng, tell)
-    start, last = find_all(door, asked, spread_out(asked, first, middle), box, plan.joint, tell)
+    start, last = find_all(door, asked, spread_out(asked, first, middle, box), box, plan.joint, tell)
     paths, v, f = _measure(door, asked, start, last, box, plan, rng, tell)
     slopes, places = [], []
     moved = _moved(asked, paths, v)
@@ -125,14 +125,14 @@ def _measure(
     for number in range(plan.slope + plan.location):
         slope = number < plan.slope
         at = v + size * directions[number] if slope else v
-        at = asked.inside(at, box)
+        at = asked.inside(at, box, v)
         gradient, noise = asked.ask(door, at)
         tell()
         for j, path in enumerate(paths):
             path.add(at[j], gradient[j], float(noise[j]), 0 if slope else -1)
         if number < plan.slope - 1 or number >= plan.slope + plan.location - SETTLED:
             continue
-        guess, scales = asked.guess(asked.theta(v)), asked.scales(f)
+        guess, scales, aim = asked.guess(asked.theta(v)), asked.scales(f), v.copy()
         for j, path in enumerate(paths):
             near = path.near(float(scales[j]))
             recent = (path.group == 0) * 1.0 if slope else MEMORY**path.age * (path.group < 0) * near
@@ -141,8 +141,8 @@ def _measure(
             f[j] = tangent.f
             move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))
             before[j] = tangent.step
-            v[j] = tangent.centre + move
-        v = asked.inside(v, box)
+            aim[j] = tangent.centre + move
+        v = asked.inside(aim, box, v)
     return paths, v, f
 
 

@@ -32,6 +32,7 @@ SPREAD = 0.3  # by so many residual scales
 AVERAGED = 6  # last releases that the central rule's place is a mean of
 UNSURE = 0.5  # relative standard deviation of a guess of f
 KEPT = 0.8, 0.5  # memory of the joint search, for the slope and for the place
+KEPT_ROOM = 0.95  # share of the way to a face of the box that a step may go
 HALFWAY = 0.5  # of the last step and of the model's shape against I
 
 
@@ -87,11 +88,14 @@ class Asked:
         found = np.linalg.solve(self.maps.transpose(0, 2, 1), theta[:, :, None])[:, :, 0]
         return np.asarray(found, dtype=np.float64)
 
-    def inside(self, v: Array, box: Array) -> Array:
-        """v, moved into the public box of theta."""
-        theta = self.theta(v)
-        kept = np.clip(theta, box[:, 0], box[:, 1])
-        return v if np.array_equal(theta, kept) else self.mapped(kept)
+    def inside(self, v: Array, box: Array, start: Array) -> Array:
+        """v, or where the way there from ``start`` is about to leave the public box of theta: each rule keeps its
+        direction (moving coordinates one by one would be a long way where features are nearly collinear)."""
+        origin = self.theta(start)
+        step = self.theta(v) - origin
+        room = np.where(step > 0.0, box[:, 1] - origin, origin - box[:, 0]) / np.maximum(np.abs(step), 1e-300)
+        share = np.clip(KEPT_ROOM * room.min(axis=1), 0.0, 1.0)
+        return np.asarray(start + share[:, None] * (v - start))
 
     def gradients(self, scores: Array) -> Array:
         """Mean gradients in the mapped coordinates from released scores, (L, d)."""
@@ -175,7 +179,7 @@ def find_central(
             else:
                 z = -z
             at[0, :m] += SPREAD * float(asked.scales(np.array([f]))[0]) * z
-            at = asked.inside(at, box)
+            at = asked.inside(at, box, v)
         gradient, noise = asked.ask(door, at)
         tell()
         path.add(at[0, :m], gradient[0, :m], float(noise[0]), 0)
@@ -196,24 +200,27 @@ def find_central(
         if step < steps - LAST or f == 0.0:
             newton = g if f == 0.0 else np.linalg.solve(f * np.eye(m) + public, g)
             far = float(np.linalg.norm(newton))
-            v[0, :m] = v[0, :m] - newton * ((length if f == 0.0 else min(length, far)) / max(far, 1e-300))
-            v = asked.inside(v, box)
+            aim = v.copy()
+            aim[0, :m] -= newton * ((length if f == 0.0 else min(length, far)) / max(far, 1e-300))
+            v = asked.inside(aim, box, v)
     f = f if f > 0.0 else asked.loss.density(0) / length
     last = (path.age < AVERAGED).astype(np.float64)
     centre, gradient = last @ path.at / last.sum(), last @ path.gradient / last.sum()
     move = np.linalg.solve(f * np.eye(m) + public, gradient + public @ centre)
     size = float(np.linalg.norm(move))
-    v[0, :m] = centre - move * min(1.0, HALFWAY * float(asked.scales(np.array([f]))[0]) / max(size, 1e-300))
-    return Start(asked.inside(v, box), np.full(1, f))
+    aim = v.copy()
+    aim[0, :m] = centre - move * min(1.0, HALFWAY * float(asked.scales(np.array([f]))[0]) / max(size, 1e-300))
+    return Start(asked.inside(aim, box, v), np.full(1, f))
 
 
-def spread_out(asked: Asked, central: Asked, found: Start) -> Start:
+def spread_out(asked: Asked, central: Asked, found: Start, box: Array) -> Start:
     """The start of all rules from the central one's place."""
     L = len(asked.rules)
     theta = np.repeat(central.theta(found.at), L, axis=0)
     scale = float(central.scales(found.f)[0])
     if asked.white.centre[0] == 1.0:
         theta[:, 0] += shifts(asked.loss) * scale
+    theta = np.clip(theta, box[:, 0], box[:, 1])
     guess = asked.guess(theta)
     densities = np.array([asked.loss.density(rule) for rule in range(L)])
     return Start(asked.mapped(theta), densities / scale if guess is None else guess)
@@ -252,7 +259,7 @@ def find_all(
             move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))
             before[j] = tangent.step
             v[j, :m] = tangent.centre + move
-        v = asked.inside(v, box)
+        v = asked.inside(v, box, now)
     return Start(v, f), before
 
 
