@@ -159,5 +159,6 @@ def report_of(
     together = _together((r.steps, float(r.noise_multiplier or 0.0)) for r in releases)
     if not together >= whole:
         raise DomainError("report_of: the shares of the releases exceed the budget")
+    # `whole` was found to be within the budget, and more noise than that is no less private
     spent = min(budget_epsilon, epsilon(replace(PLAIN, noise_multiplier=together), delta=budget_delta))
     return GaussianReport(spent, budget_delta, n, tuple(releases), tuple(names), budget=budget_epsilon)
