@@ -1,11 +1,17 @@
-"""Coverage where privacy noise hides the curvature: few records, outer levels, many coefficients, a heaped response.
+"""Coverage in hard cells: where privacy noise hides the curvature, and where the design or the errors are awkward.
 
-    python bench/low_information.py --replicates 40 --table bench/results/low_information.md
+    python bench/hard_cells.py --replicates 200 --table bench/results/hard_cells.md
 
-Intervals may be as wide as the public box here, but must cover.  The truth is the population's value of the loss's own
-target, known in closed form: a smoothed quantile of a normal error e of standard deviation s is the quantile of e plus
-bandwidth times the kernel's variable, a normal of standard deviation sqrt(s^2 + h^2); Huber's slopes are those of the
-model for symmetric errors; a logistic model's own coefficients.  For the heaped response it is the median itself.
+Few records, outer levels, many coefficients, a heaped response, rare and (nearly) separated classes; features that are
+nearly collinear, hardly ever vary or lie in a box ten times too wide; errors whose spread depends on a feature, or
+without moments.  Intervals may be as wide as the public box, but must cover.
+
+The truth is the population's value of the loss's own target, known in closed form: a smoothed quantile of a normal
+error e of standard deviation s is the quantile of e plus bandwidth times the kernel's variable, a normal of standard
+deviation sqrt(s^2 + h^2); where the spread is linear in a feature so are the quantiles, and where e is Cauchy's they
+are known, in both cases but for h, which moves them by less than h^2 over the spread; Huber's slopes are those of the
+model for symmetric errors; a logistic model's own coefficients, or with a ridge the root of the penalised equation, by
+quadrature.  For the heaped response it is the median itself.
 
 Coverage is that of the coefficients of one kind ("slopes" or "intercept"); replicates are independent, coefficients of
 one fit are not, so errors are standard deviations over replicates' means.
@@ -25,6 +31,8 @@ from typing import Any
 import numpy as np
 import simulation  # calibrates once for each set of public numbers
 from numpy.typing import NDArray
+from scipy.integrate import quad
+from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from pgbb_fast import (
@@ -56,17 +64,23 @@ class Cell:
     settings: dict[str, Any]
     response: Callable[[Array, np.random.Generator], Array]
     truth: Callable[[Any, int], Array]
+    features: Callable[[np.random.Generator, int, int], Array] = lambda rng, n, p: rng.uniform(-1.0, 1.0, (n, p))
+    x_bound: float = 1.0
 
     def data(self, replicate: int) -> tuple[Array, Array]:
-        """X ~ U[-1, 1]^p and y."""
+        """X, by default ~ U[-1, 1]^p, and y."""
         rng = np.random.default_rng([SEED, replicate, self.n, self.p, round(10 * self.epsilon)])
-        X = rng.uniform(-1.0, 1.0, (self.n, self.p))
+        X = self.features(rng, self.n, self.p)
         return X, self.response(X, rng)
 
     def model(self, replicate: int) -> Any:
         """The estimator, at its default settings."""
         return self.estimator(
-            epsilon=self.epsilon, delta=DELTA, x_bounds=[(-1, 1)] * self.p, seed=replicate, **self.settings
+            epsilon=self.epsilon,
+            delta=DELTA,
+            x_bounds=[(-self.x_bound, self.x_bound)] * self.p,
+            seed=replicate,
+            **self.settings,
         )
 
 
@@ -90,9 +104,47 @@ def skewed(X: Array, rng: np.random.Generator) -> Array:
     return np.asarray(X @ slopes(X.shape[1]) + rng.standard_exponential(len(X)) - 0.7)
 
 
+def collinear(rng: np.random.Generator, n: int, p: int) -> Array:
+    """Normal with standard deviation a third and correlations .95, kept in [-1, 1]."""
+    z = math.sqrt(0.05) * rng.standard_normal((n, p)) + math.sqrt(0.95) * rng.standard_normal((n, 1))
+    return np.clip(z / 3.0, -1.0, 1.0)
+
+
+def seldom(rng: np.random.Generator, n: int, p: int) -> Array:
+    """Uniform, but for the first feature: 1 with probability .02, else -1."""
+    X = rng.uniform(-1.0, 1.0, (n, p))
+    X[:, 0] = np.where(rng.random(n) < 0.02, 1.0, -1.0)
+    return X
+
+
+def spreading(X: Array, rng: np.random.Generator) -> Array:
+    """x'b + (.5 + .3 x_1) e with normal e."""
+    return np.asarray(X @ slopes(X.shape[1]) + (0.5 + 0.3 * X[:, 0]) * rng.standard_normal(len(X)))
+
+
+def cauchy(X: Array, rng: np.random.Generator) -> Array:
+    """x'b + e / 4 with e Cauchy's; the quantiles asked for are within the bounds of y."""
+    return np.asarray(X @ slopes(X.shape[1]) + 0.25 * rng.standard_cauchy(len(X)))
+
+
+def steep(X: Array, rng: np.random.Generator) -> Array:
+    """Bernoulli with log odds 12 x_1: all but separated."""
+    return (rng.random(len(X)) < expit(12.0 * X[:, 0])).astype(np.float64)
+
+
+def separated(X: Array, rng: np.random.Generator) -> Array:
+    """1 where x_1 is above 0."""
+    return (X[:, 0] > 0.0).astype(np.float64)
+
+
 def rare(X: Array, rng: np.random.Generator) -> Array:
     """Some 3% ones: log odds -3.9 + x'b."""
     return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]) - 3.9)).astype(np.float64)
+
+
+def rarer(X: Array, rng: np.random.Generator) -> Array:
+    """Some 2% ones: log odds -4.3 + x'b."""
+    return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]) - 4.3)).astype(np.float64)
 
 
 def heaped(X: Array, rng: np.random.Generator) -> Array:
@@ -113,6 +165,32 @@ def of_rare(model: Any, p: int) -> Array:
     return np.array([[-3.9, *slopes(p)]])
 
 
+def of_rarer(model: Any, p: int) -> Array:
+    return np.array([[-4.3, *slopes(p)]])
+
+
+def of_steep(model: Any, p: int) -> Array:
+    return np.array([[0.0, 12.0, *np.zeros(p - 1)]])
+
+
+def of_separated(model: Any, p: int) -> Array:
+    """E (expit(b x) - 1[x > 0]) x + ridge b = 0 for x ~ U[-1, 1]; the mean is that of -x expit(-b x) over (0, 1)."""
+
+    def slope(b: float) -> float:
+        return model.ridge * b - float(quad(lambda x: x * expit(-b * x), 0.0, 1.0)[0])
+
+    return np.array([[0.0, float(brentq(slope, 0.0, 100.0)), *np.zeros(p - 1)]])
+
+
+def of_spreading(model: Any, p: int) -> Array:
+    first, *rest = slopes(p)
+    return np.array([[0.5 * ndtri(tau), first + 0.3 * ndtri(tau), *rest] for tau in model.tau])
+
+
+def of_cauchy(model: Any, p: int) -> Array:
+    return np.array([[0.25 * math.tan(math.pi * (tau - 0.5)), *slopes(p)] for tau in model.tau])
+
+
 def of_heap(model: Any, p: int) -> Array:
     return np.array([[0.0, *np.zeros(p)]])
 
@@ -126,38 +204,54 @@ def of_skewed(model: Any, p: int) -> Array:
 
 
 Y = {"y_bounds": (-Y_BOUND, Y_BOUND)}
+QUANTILE, LOGISTIC = PrivateQuantileRegressor, PrivateLogisticRegressor
+FIVE: dict[str, Any] = {**Y, "tau": LEVELS}
+HEAP: dict[str, Any] = {"y_bounds": (-100, 100)}
 CELLS = (
     *(Cell(f"Huber, n = {n}", n, 1, 1.0, PrivateHuberRegressor, Y, linear, of_linear) for n in (30, 100, 300)),
-    Cell("median, n = 100", 100, 1, 1.0, PrivateQuantileRegressor, Y, linear, of_quantiles),
-    Cell("logistic, n = 300", 300, 1, 1.0, PrivateLogisticRegressor, {}, classes, of_linear),
-    Cell("logistic, 3% ones, n = 5,000", 5_000, 1, 1.0, PrivateLogisticRegressor, {}, rare, of_rare),
+    *(Cell(f"median, n = {n}", n, 1, 1.0, QUANTILE, Y, linear, of_quantiles) for n in (100, 300)),
+    Cell("median, n = 2,000, p = 3", 2_000, 3, 1.0, QUANTILE, Y, linear, of_quantiles),
+    Cell("Huber, n = 2,000, p = 3", 2_000, 3, 1.0, PrivateHuberRegressor, Y, linear, of_linear),
+    Cell("logistic, n = 300", 300, 1, 1.0, LOGISTIC, {}, classes, of_linear),
+    Cell("logistic, 3% ones, n = 5,000", 5_000, 1, 1.0, LOGISTIC, {}, rare, of_rare),
+    Cell("logistic, 2% ones, n = 20,000, p = 3", 20_000, 3, 1.0, LOGISTIC, {}, rarer, of_rarer),
+    Cell("logistic, nearly separated, n = 5,000, p = 2", 5_000, 2, 1.0, LOGISTIC, {}, steep, of_steep),
     Cell(
-        "five levels, n = 5,000, p = 5, epsilon .5", 5_000, 5, 0.5, PrivateQuantileRegressor, {**Y, "tau": LEVELS},
-        linear, of_quantiles,
+        "logistic, separated, ridge .01, n = 5,000, p = 2", 5_000, 2, 1.0, LOGISTIC, {"ridge": 0.01}, separated,
+        of_separated,
+    ),
+    Cell("five levels, n = 5,000, p = 5, epsilon .5", 5_000, 5, 0.5, QUANTILE, FIVE, linear, of_quantiles),
+    Cell("five levels, n = 40,000, p = 10", 40_000, 10, 1.0, QUANTILE, FIVE, linear, of_quantiles),
+    Cell(
+        "five levels, correlations .95, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE, FIVE, linear, of_quantiles,
+        collinear,
+    ),
+    Cell("five levels, dummy of 2%, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE, FIVE, linear, of_quantiles, seldom),
+    Cell(
+        "five levels, features' box 10 times too wide, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE, FIVE, linear,
+        of_quantiles, x_bound=10.0,
+    ),
+    Cell("five levels, heteroscedastic, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE, FIVE, spreading, of_spreading),
+    Cell(
+        "levels .05 .5 .95, Cauchy errors, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE,
+        {**Y, "tau": (0.05, 0.5, 0.95)}, cauchy, of_cauchy,
     ),
     Cell(
-        "tau = .95, n = 2,000", 2_000, 1, 1.0, PrivateQuantileRegressor, {**Y, "tau": 0.95}, linear, of_quantiles
-    ),
-    Cell(
-        "tau = .98, n = 5,000, epsilon 2", 5_000, 1, 2.0, PrivateQuantileRegressor, {**Y, "tau": 0.98}, linear,
+        "levels .05 .95 .98, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE, {**Y, "tau": (0.05, 0.95, 0.98)}, linear,
         of_quantiles,
     ),
+    Cell("tau = .95, n = 2,000", 2_000, 1, 1.0, QUANTILE, {**Y, "tau": 0.95}, linear, of_quantiles),
+    Cell("tau = .98, n = 5,000, epsilon 2", 5_000, 1, 2.0, QUANTILE, {**Y, "tau": 0.98}, linear, of_quantiles),
+    Cell("heaped, median, n = 5,000", 5_000, 1, 1.0, QUANTILE, HEAP, heaped, of_heap),
+    Cell("heaped, median, n = 20,000, epsilon 4", 20_000, 1, 4.0, QUANTILE, HEAP, heaped, of_heap),
     Cell(
-        "heaped, median, n = 5,000", 5_000, 1, 1.0, PrivateQuantileRegressor, {"y_bounds": (-100, 100)}, heaped, of_heap
+        "expectile .9, n = 5,000", 5_000, 1, 1.0, PrivateExpectileRegressor, {**Y, "level": 0.9}, linear, of_expectiles
     ),
     Cell(
-        "heaped, median, n = 20,000, epsilon 4", 20_000, 1, 4.0, PrivateQuantileRegressor, {"y_bounds": (-100, 100)},
-        heaped, of_heap,
-    ),
-    Cell(
-        "expectile .9, n = 5,000", 5_000, 1, 1.0, PrivateExpectileRegressor, {**Y, "level": 0.9}, linear,
-        of_expectiles,
-    ),
-    Cell(
-        "tau = .95, n = 2,000, exponential errors, y in [-10, 10]", 2_000, 1, 1.0, PrivateQuantileRegressor,
+        "tau = .95, n = 2,000, exponential errors, y in [-10, 10]", 2_000, 1, 1.0, QUANTILE,
         {"y_bounds": (-10, 10), "tau": 0.95}, skewed, of_skewed,
     ),
-)
+)  # fmt: skip
 
 
 def replicate_of(cell: Cell, replicate: int) -> tuple[Array, Array, Array, float]:
@@ -205,7 +299,7 @@ def processor() -> str:
 def main() -> None:
     """Run and print; write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replicates", type=int, default=40)
+    parser.add_argument("--replicates", type=int, default=200)
     parser.add_argument("--cells", nargs="*", default=[], help="parts of cells' names; all by default")
     parser.add_argument("--table", type=Path)
     args = parser.parse_args()
