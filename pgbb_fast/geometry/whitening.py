@@ -20,6 +20,7 @@ from pgbb_fast.geometry.stacking import LENGTH
 __all__ = ["Whitening", "longest", "whiten"]
 
 Array = NDArray[np.float64]
+CLEAR = 3.0  # standard errors by which a moment must be below that of the round before
 
 
 @dataclass(frozen=True)
@@ -47,23 +48,37 @@ def whiten(door: Door, m: int, rounds: int) -> Whitening:
     The first is of the features as they are, |x| <= sqrt(m); the largest eigenvalue that its noise alone can have, the
     edge, is added to every eigenvalue.  Later ones are of mapped features, shortened to ``LENGTH`` sqrt(m), with
     eigenvalues floored at the edge: a direction that noise hides is shrunk, not amplified, until a round shows it.
+
+    A direction in which few records differ from zero, but by much, as an indicator that hardly ever varies, has a small
+    moment because those records are shortened.  To amplify it would be in vain, and their predictors would move by many
+    residual scales where others' move by one.  It is told by the ratio r < 1 of its moment to what it would be were
+    nothing shortened, which the round before knows; with records of the length l, r = (B / l)^2.  It is mapped so that
+    l is about B, to the moment r.
     """
     mapping, bound = np.eye(m), math.sqrt(m)
     centre = np.zeros(m)
+    whole, error = np.zeros((m, m)), np.zeros((m, m))  # moment were nothing shortened, and spread of its error
     for number in range(rounds):
         moment, noise = door.features(mapping, bound)
         if number == 0 and door.intercept:
             centre = np.clip(moment[0], -1.0, 1.0)
             centre[0] = 1.0
-        values, vectors = np.linalg.eigh(moment)
+        raw, vectors = np.linalg.eigh(moment)
         edge = 2.0 * math.sqrt(m) * noise
-        values = np.maximum(values, 0.0) + edge if number == 0 else np.maximum(values, edge)
+        values = np.maximum(raw, 0.0) + edge if number == 0 else np.maximum(raw, edge)
         values = np.minimum(values, bound**2)  # of vectors no longer than the bound no second moment is larger
-        before, mapping = mapping, triangular(mapping.T @ (vectors / values) @ vectors.T @ mapping)
+        known, sd = np.maximum(raw, 0.0), np.full(m, noise)
+        if number > 0:
+            before, own = (np.einsum("ik,ij,jk->k", vectors, part, vectors) for part in (whole, error))
+            own = np.sqrt(own)
+            ratio = np.where(before > values + CLEAR * own, values / np.maximum(before, values), 1.0)
+            known, sd = np.where(ratio < 1.0, before, known), np.where(ratio < 1.0, own, noise)
+            values = values / ratio**2
+        change = triangular((vectors / values) @ vectors.T)
+        mapping, turned = change @ mapping, change @ vectors
+        whole, error = (turned * known) @ turned.T, (turned * (sd**2 / values)) @ turned.T
         bound = min(LENGTH * math.sqrt(m), longest(mapping))
-    change = mapping @ np.linalg.inv(before)
-    outer = change @ change.T
-    return Whitening(mapping, _known(change @ moment @ change.T, outer @ outer, noise, longest(mapping)), centre)
+    return Whitening(mapping, _known(whole, error, longest(mapping)), centre)
 
 
 def longest(mapping: Array) -> float:
@@ -71,12 +86,12 @@ def longest(mapping: Array) -> float:
     return float(np.linalg.norm(mapping, 2)) * math.sqrt(len(mapping))
 
 
-def _known(moment: Array, spread: Array, noise: float, most: float) -> Slope:
-    """What is known of E[x~ x~']: the last moment, drawn to the identity as far as its noise is large beside what the
+def _known(moment: Array, spread: Array, most: float) -> Slope:
+    """What is known of E[x~ x~']: the last moment, drawn to the identity as far as its error is large beside what the
     public bounds say, eigenvalues in [0, ``most``^2], of which the map aims at 1."""
     guess = min(1.0, most**2 / 2.0)
-    share = guess**2 / (guess**2 + noise**2 * float(np.trace(spread)) / len(spread))
-    return Slope(share * moment + (1.0 - share) * guess * np.eye(len(moment)), spread, share * noise**2)
+    share = guess**2 / (guess**2 + float(np.trace(spread)) / len(spread))
+    return Slope(share * moment + (1.0 - share) * guess * np.eye(len(moment)), spread, share)
 
 
 def triangular(precision: Array) -> Array:
