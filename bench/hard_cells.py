@@ -215,7 +215,10 @@ CELLS = (
     Cell("logistic, n = 300", 300, 1, 1.0, LOGISTIC, {}, classes, of_linear),
     Cell("logistic, 3% ones, n = 5,000", 5_000, 1, 1.0, LOGISTIC, {}, rare, of_rare),
     Cell("logistic, 2% ones, n = 20,000, p = 3", 20_000, 3, 1.0, LOGISTIC, {}, rarer, of_rarer),
-    Cell("logistic, nearly separated, n = 5,000, p = 2", 5_000, 2, 1.0, LOGISTIC, {}, steep, of_steep),
+    Cell(
+        "logistic, nearly separated, n = 5,000, p = 2", 5_000, 2, 1.0, LOGISTIC,
+        {"coef_bounds": [(-20, 20)] * 2}, steep, of_steep,
+    ),
     Cell(
         "logistic, separated, ridge .01, n = 5,000, p = 2", 5_000, 2, 1.0, LOGISTIC, {"ridge": 0.01}, separated,
         of_separated,
@@ -228,8 +231,8 @@ CELLS = (
     ),
     Cell("five levels, dummy of 2%, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE, FIVE, linear, of_quantiles, seldom),
     Cell(
-        "five levels, features' box 10 times too wide, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE, FIVE, linear,
-        of_quantiles, x_bound=10.0,
+        "five levels, features' box 10 times too wide, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE,
+        {**FIVE, "coef_bounds": [(-5, 5)] * 3}, linear, of_quantiles, x_bound=10.0,
     ),
     Cell("five levels, heteroscedastic, n = 20,000, p = 3", 20_000, 3, 1.0, QUANTILE, FIVE, spreading, of_spreading),
     Cell(

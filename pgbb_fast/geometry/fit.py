@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ CERTAIN = 0.5  # relative standard deviation of f between the phases
 STEEPER, SURE = 2.0, 3.0  # times f, and standard errors: a slope among the steps for the location that says "heaped"
 ARRIVED = 0.5  # residual scales: a last step longer than that, and than its error, means that the search is lost
 PRIOR = 0.5  # relative standard deviation of a diagonal entry of the scores' moment around a correct model's
+THEORY, LEAST_THEORY = 0.6, 0.1  # relative error of a logistic model's H by its coefficients and the features' moments
 OFF = 0.1  # guess of that of an entry off the diagonal, learnt from all of them
 WEIGHT = 10.0  # entries that the guess counts for
 
@@ -78,7 +79,7 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
     start, last = find_all(door, asked, spread_out(asked, first, middle, box), box, plan.joint, tell)
     paths, v, f = _measure(door, asked, start, last, box, plan, rng, tell)
     slopes, places = [], []
-    moved = _moved(asked, paths, v)
+    moved, shapes = _moved(asked, paths, v), asked.shapes(asked.theta(v))
     for j, path in enumerate(paths):
         away = np.linalg.norm(path.at - v[j], axis=1) / asked.scales(f)[j]
         settled = path.group < 0
@@ -88,7 +89,10 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
         if (near * ~settled).sum() > len(v[j]) and not _steep(path, float(f[j])):
             near *= ~settled  # what moved between them is little, and not by design
         slope = path.slope(near)
-        slopes.append(_hessian(asked, Slope(slope.matrix * moved[j], slope.spread * moved[j] ** 2, slope.noise), j))
+        own = Slope(slope.matrix * moved[j], slope.spread * moved[j] ** 2, slope.noise)
+        if loss.kernel == "logistic":
+            own = _with_theory(asked, own, shapes[j], v, float(path.noise[-1]) / places[-1].sum())
+        slopes.append(_hessian(asked, own, shapes[j], j))
     local = [
         _local(asked, path, place, hessian, j)
         for j, (path, place, hessian) in enumerate(zip(paths, places, learnt(slopes), strict=True))
@@ -97,7 +101,7 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
     theta = np.clip(asked.theta(at), box[:, 0], box[:, 1])
     moment, noise = door.scores(theta, asked.rules, white.mapping, asked.stacking)
     tell()
-    return Found(local, _scores(asked, moment, noise, local), _correlation(asked.stacking, asked.d, m))
+    return Found(local, _scores(asked, theta, moment, noise, local), _correlation(asked.stacking, asked.d, m))
 
 
 def _measure(
@@ -120,7 +124,7 @@ def _measure(
     size = plan.displacement * float(asked.scales(f).min())
     directions = [s * row for _ in range(plan.slope // (2 * d)) for row in _rotation(d, rng) for s in (1.0, -1.0)]
     paths = [Path(d) for _ in range(L)]
-    shape, public, limit = asked.shape, asked.public, asked.scales(f)
+    public, limit = asked.public, asked.scales(f)
     before = [np.append(step, np.zeros(d - len(step))) for step in last]
     for number in range(plan.slope + plan.location):
         slope = number < plan.slope
@@ -132,12 +136,13 @@ def _measure(
             path.add(at[j], gradient[j], float(noise[j]), 0 if slope else -1)
         if number < plan.slope - 1 or number >= plan.slope + plan.location - SETTLED:
             continue
-        guess, scales, aim = asked.guess(asked.theta(v)), asked.scales(f), v.copy()
+        guess, shapes = asked.guess(asked.theta(v)), asked.shapes(asked.theta(v))
+        scales, aim = asked.scales(f), v.copy()
         for j, path in enumerate(paths):
             near = path.near(float(scales[j]))
             recent = (path.group == 0) * 1.0 if slope else MEMORY**path.age * (path.group < 0) * near
             wanted = float(f[j]) if guess is None else float(guess[j])
-            tangent = path.tangent(near, recent, wanted, CERTAIN, shape, public[j])
+            tangent = path.tangent(near, recent, wanted, CERTAIN, shapes[j], public[j])
             f[j] = tangent.f
             move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))
             before[j] = tangent.step
@@ -159,9 +164,31 @@ def _rotation(d: int, rng: np.random.Generator) -> Array:
     return np.linalg.qr(rng.standard_normal((d, d)))[0]
 
 
-def _hessian(asked: Asked, own: Slope, rule: int) -> Hessian:
-    loss = asked.loss
-    return combined(own, [asked.white.shape], loss.curvature_scale(rule), loss.curvature_limit(rule))
+def _with_theory(asked: Asked, own: Slope, shape: Array, v: Array, variance: float) -> Slope:
+    """The measured H of a logistic model with what its coefficients say that it is.
+
+    The latter's relative error is that of f by the error of v, H^-1 times the noise of the gradient, with ``variance``,
+    and one for features that aren't normal: next to nothing where the predictor's variance is small beside the logistic
+    law's, pi^2 / 3, and ``THEORY`` where it is large and f is a matter of the density at one place.
+    """
+    f = asked.guess(asked.theta(v))
+    assert f is not None
+    predicted = f[0] * shape
+    error = np.linalg.solve(predicted + asked.public[0], asked.sensitivity(v)[0])
+    square = float(v[0] @ asked.white.shape.matrix @ v[0] - (v[0] @ asked.white.mapping @ asked.white.centre) ** 2)
+    abnormal = max(LEAST_THEORY, THEORY * square / (square + math.pi**2 / 3.0))
+    theory = float(f[0] ** 2 * (abnormal**2 + variance * float(error @ error)))
+    measured = own.noise * float(np.trace(own.spread)) / len(shape)
+    share = theory / (theory + measured)
+    spread = share**2 * own.noise * own.spread + (1.0 - share) ** 2 * theory * np.eye(len(shape))
+    return Slope(share * own.matrix + (1.0 - share) * predicted, spread, 1.0)
+
+
+def _hessian(asked: Asked, own: Slope, shape: Array, rule: int) -> Hessian:
+    loss, known = asked.loss, asked.white.shape
+    m = len(known.matrix)
+    other = replace(known, matrix=shape[:m, :m])
+    return combined(own, [other], loss.curvature_scale(rule), loss.curvature_limit(rule))
 
 
 def _local(asked: Asked, path: Path, place: Array, hessian: Hessian, rule: int) -> LocalPosterior:
@@ -221,8 +248,9 @@ def _drift(path: Path, place: Array, hessian: Array, public: Array) -> float:
     return float(np.sqrt(np.mean((halves[1] - halves[0]) ** 2 / variance)))
 
 
-def _scores(asked: Asked, moment: Array, noise: float, local: list[LocalPosterior]) -> Scores:
-    """Posterior of M from its measurement in the mixed coordinates, where a correct model makes it c I.
+def _scores(asked: Asked, theta: Array, moment: Array, noise: float, local: list[LocalPosterior]) -> Scores:
+    """Posterior of M from its measurement in the mixed coordinates, where a correct model gives it c times the shape
+    of H, and nothing between rules.
 
     c is 1 where the family fixes the size of its slopes; else it is estimated.  Entries are normal around that with
     relative standard deviations ``PRIOR``, off the diagonal one that is learnt from all of them.
@@ -235,19 +263,20 @@ def _scores(asked: Asked, moment: Array, noise: float, local: list[LocalPosterio
         public = np.einsum("ljk,lk->lj", asked.public, np.stack([part.centre for part in local]))
         flat = np.linalg.solve(asked.stacking.root, public).reshape(-1)
         moment = moment - np.outer(flat, flat)
-    level = 1.0
+    level, target = 1.0, np.kron(np.eye(L), asked.shapes(theta)[0])
     if not asked.stacking.known_size:
+        target = target / np.diag(target).mean()
         diagonal = np.diag(moment)
         level = max(float(diagonal.mean()), noise / math.sqrt(size))
         for _ in range(20):
             weight = 1.0 / (noise**2 + (PRIOR * level) ** 2)
             level = max(float(diagonal.mean()), 0.5 / math.sqrt(weight * size))
     error = np.where(on, noise, noise * math.sqrt(0.5))
-    off = moment[np.triu_indices(size, 1)] / level
+    off = (moment / level - target)[np.triu_indices(size, 1)]
     relative = (WEIGHT * OFF**2 + float((off**2 - noise**2 / (2.0 * level**2)).sum())) / (WEIGHT + len(off))
     prior = level * np.where(on, PRIOR, math.sqrt(max(relative, 1e-6)))
     precision = 1.0 / prior**2 + 1.0 / error**2
-    mean = (level * on / prior**2 + moment / error**2) / precision
+    mean = (level * target / prior**2 + moment / error**2) / precision
     basis = np.asarray(np.kron(asked.stacking.root, np.eye(d)), dtype=np.float64)
     if asked.loss.has_scale:
         scale = asked.stacking.scale_root / asked.stacking.scale_units[:, None]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.geometry.door import Door
+from pgbb_fast.geometry.logistic import normal_hessian
 from pgbb_fast.geometry.path import Path
 from pgbb_fast.geometry.stacking import Stacking, shifts
 from pgbb_fast.geometry.whitening import Whitening
@@ -31,9 +32,10 @@ LAST = 4  # steps of the central search that are displaced, for f
 SPREAD = 0.3  # by so many residual scales
 AVERAGED = 6  # last releases that the central rule's place is a mean of
 UNSURE = 0.5  # relative standard deviation of a guess of f
+DIFFERENCE = 0.05
 KEPT = 0.8, 0.5  # memory of the joint search, for the slope and for the place
 KEPT_ROOM = 0.95  # share of the way to a face of the box that a step may go
-HALFWAY = 0.5  # of the last step and of the model's shape against I
+HALFWAY = 0.5  # residual scales that the last step may be long
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,31 @@ class Asked:
             maps[:, m, m] = 1.0 / self.stacking.scale_units
         return maps
 
-    @property
-    def shape(self) -> Array:
-        """What H is near, over f: (d, d)."""
-        shape = np.eye(self.d)
+    def shapes(self, theta: Array) -> Array:
+        """What H is near at ``theta`` (L, d), over f: (L, d, d); traces are those of E[x~ x~']."""
         m = len(self.white.mapping)
+        shape = np.eye(self.d)
         shape[:m, :m] = self.white.shape.matrix
-        return shape
+        shapes = np.repeat(shape[None], len(theta), axis=0)
+        if self.loss.kernel == "logistic":
+            for one, v in zip(shapes, self.mapped(theta), strict=True):
+                hessian = self._logistic(v)
+                one[:] = hessian * (np.trace(shape) / max(float(np.trace(hessian)), 1e-300))
+        return shapes
+
+    def sensitivity(self, v: Array) -> Array:
+        """Derivatives in v (L, d) of log f as :meth:`guess` has it, (L, d), by differences."""
+
+        def log_f(at: Array) -> Array:
+            guess = self.guess(self.theta(at))
+            return np.zeros(len(v)) if guess is None else np.log(np.maximum(guess, 1e-300))
+
+        moves = DIFFERENCE * np.eye(self.d)
+        return np.stack([(log_f(v + move) - log_f(v - move)) / (2.0 * DIFFERENCE) for move in moves], axis=1)
+
+    def _logistic(self, v: Array) -> Array:
+        """H of a logistic model at v."""
+        return normal_hessian(v, self.white.mapping @ self.white.centre, self.white.shape.matrix)
 
     def theta(self, v: Array) -> Array:
         """(L, d) from the mapped coordinates."""
@@ -118,8 +138,8 @@ class Asked:
         if self.loss.kernel == "expectile":
             return np.full(len(theta), 0.5)
         if self.loss.kernel == "logistic":
-            share = 1.0 / (1.0 + np.exp(-np.clip(theta @ self.white.centre, -30.0, 30.0)))
-            return np.asarray(share * (1.0 - share))
+            trace = float(np.trace(self.white.shape.matrix))
+            return np.array([np.trace(self._logistic(v)) / trace for v in self.mapped(theta)])
         return None
 
     @property
@@ -198,7 +218,8 @@ def find_central(
             length *= LONGER if cosine > 0.5 else (SHORTER if cosine > 0.0 else MUCH_SHORTER)
         before = g
         if step < steps - LAST or f == 0.0:
-            newton = g if f == 0.0 else np.linalg.solve(f * np.eye(m) + public, g)
+            near = f * asked.shapes(asked.theta(v))[0, :m, :m]
+            newton = g if f == 0.0 else np.linalg.solve(near + public, g)
             far = float(np.linalg.norm(newton))
             aim = v.copy()
             aim[0, :m] -= newton * ((length if f == 0.0 else min(length, far)) / max(far, 1e-300))
@@ -206,7 +227,8 @@ def find_central(
     f = f if f > 0.0 else asked.loss.density(0) / length
     last = (path.age < AVERAGED).astype(np.float64)
     centre, gradient = last @ path.at / last.sum(), last @ path.gradient / last.sum()
-    move = np.linalg.solve(f * np.eye(m) + public, gradient + public @ centre)
+    near = f * asked.shapes(asked.theta(v))[0, :m, :m]
+    move = np.linalg.solve(near + public, gradient + public @ centre)
     size = float(np.linalg.norm(move))
     aim = v.copy()
     aim[0, :m] = centre - move * min(1.0, HALFWAY * float(asked.scales(np.array([f]))[0]) / max(size, 1e-300))
@@ -231,7 +253,6 @@ def find_all(
 ) -> tuple[Start, list[Array]]:
     """All rules' zeros together, each by its own quasi-Newton steps; and the last step of each, mapped."""
     m, L = len(asked.white.mapping), len(asked.rules)
-    shape = asked.shape[:m, :m]
     v, f, first = start.at.copy(), start.f.copy(), start.f.copy()
     paths, public = [Path(m) for _ in range(L)], asked.public
     limit, before = asked.scales(f), [np.zeros(m) for _ in range(L)]
@@ -243,6 +264,7 @@ def find_all(
             v[:, -1] = rescaled(asked, now, gradient, box)
         guess = asked.guess(asked.theta(now))
         first = first if guess is None else guess
+        shapes = asked.shapes(asked.theta(now))
         scales = asked.scales(f)
         for j, path in enumerate(paths):
             path.add(now[j, :m], gradient[j, :m], float(noise[j]), step)
@@ -252,7 +274,7 @@ def find_all(
                 near * KEPT[1] ** path.age,
                 float(first[j]),
                 UNSURE,
-                shape,
+                shapes[j, :m, :m],
                 public[j, :m, :m],
             )
             f[j] = tangent.f
