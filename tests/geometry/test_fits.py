@@ -161,7 +161,7 @@ def test_the_hessian_of_a_logistic_model_against_quadrature(v):
 
 
 def test_rare_classes_are_found_and_covered():
-    """2% of ones: ten fits of four intervals.  Fewer than 31 of 40 that cover, once in a million were they independent
+    """2% of ones: ten fits of four intervals.  Fewer than 29 of 40 that cover, 3e-7 were they independent
     (binomial, .95); the widths are a small part of the default box, 10."""
     hits, widths = [], []
     truth = np.array([-4.3, *SLOPES])
@@ -173,7 +173,7 @@ def test_rare_classes_are_found_and_covered():
         interval = model.fit(X, y).posterior_.interval()
         hits.append((interval[:, 0] <= truth) & (truth <= interval[:, 1]))
         widths.append(interval[:, 1] - interval[:, 0])
-    assert np.sum(hits) >= 31
+    assert np.sum(hits) >= 29
     assert np.median(widths) < 1.5
 
 
