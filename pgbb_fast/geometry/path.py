@@ -34,7 +34,7 @@ class Tangent:
     noise: float
 
     def step(self, origin: Array, radius: float) -> Array:
-        """From the centre to where the model has its zero, for a zero that is normal around ``origin`` with the standard
+        """From the centre to where the model has its zero, if that is normal around ``origin`` with the standard
         deviation ``radius``: a direction that noise hides stays there, instead of being led astray by noise."""
         square = radius**2 * self.hessian @ self.hessian + self.noise * np.eye(len(self.centre))
         gain = radius**2 * np.linalg.solve(square, self.hessian).T
