@@ -13,7 +13,7 @@ from pgbb_fast.curvature import Hessian, Slope, combined, learnt
 from pgbb_fast.geometry.door import Door
 from pgbb_fast.geometry.path import Path
 from pgbb_fast.geometry.schedule import Schedule
-from pgbb_fast.geometry.search import AROUND, Asked, Start, find_all, find_central, shortened, spread_out
+from pgbb_fast.geometry.search import Asked, Start, find_all, find_central, shortened, spread_out
 from pgbb_fast.geometry.stacking import Stacking, central, stacking
 from pgbb_fast.geometry.whitening import longest, whiten
 from pgbb_fast.noise_aware import LocalPosterior, Scores
@@ -144,9 +144,8 @@ def _measure(
             wanted = float(f[j]) if guess is None else float(guess[j])
             tangent = path.tangent(near, recent, wanted, CERTAIN, shapes[j], public[j])
             f[j] = tangent.f
-            step = tangent.step(start.at[j], AROUND * float(scales[j]))
-            move, limit[j] = shortened(step, before[j], float(limit[j]))
-            before[j] = step
+            move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))
+            before[j] = tangent.step
             aim[j] = tangent.centre + move
         v = asked.inside(aim, box, v)
     return paths, v, f

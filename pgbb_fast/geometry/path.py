@@ -24,21 +24,17 @@ RIDGE, NOTHING = 1e-9, 1e-15
 
 @dataclass(frozen=True)
 class Tangent:
-    """The linear model of the gradient of one rule: gradient at ``centre``, H (both with the public part), f, and the
-    variance of the gradient's noise."""
+    """The linear model of the gradient of one rule: gradient at ``centre``, H (both with the public part), and f."""
 
     centre: Array
     gradient: Array
     hessian: Array
     f: float
-    noise: float
 
-    def step(self, origin: Array, radius: float) -> Array:
-        """From the centre to where the model has its zero, if that is normal around ``origin`` with the standard
-        deviation ``radius``: a direction that noise hides stays there, instead of being led astray by noise."""
-        square = radius**2 * self.hessian @ self.hessian + self.noise * np.eye(len(self.centre))
-        gain = radius**2 * np.linalg.solve(square, self.hessian).T
-        return np.asarray(origin - self.centre + gain @ (self.hessian @ (self.centre - origin) - self.gradient))
+    @property
+    def step(self) -> Array:
+        """From the centre to where the model has its zero."""
+        return np.asarray(-np.linalg.solve(self.hessian, self.gradient))
 
 
 class Path:
@@ -96,8 +92,7 @@ class Path:
         values, vectors = np.linalg.eigh((hessian + hessian.T) / 2.0)
         hessian = (vectors * np.maximum(values, LOWEST * f)) @ vectors.T
         centre, gradient = recent @ self.at / recent.sum(), recent @ self.gradient / recent.sum()
-        error = float(recent**2 @ self.noise) / float(recent.sum()) ** 2
-        return Tangent(centre, gradient + public @ centre, hessian + public, f, error)
+        return Tangent(centre, gradient + public @ centre, hessian + public, f)
 
     def slope(self, weight: Array) -> Slope:
         """H by least squares within groups, with the covariance of its error."""

@@ -34,7 +34,6 @@ AVERAGED = 6  # last releases that the central rule's place is a mean of
 UNSURE = 0.5  # relative standard deviation of a guess of f
 DIFFERENCE = 0.05
 KEPT = 0.8, 0.5  # memory of the joint search, for the slope and for the place
-AROUND = 0.3
 KEPT_ROOM = 0.95  # share of the way to a face of the box that a step may go
 HALFWAY = 0.5  # residual scales that the last step may be long
 
@@ -257,7 +256,7 @@ def find_all(
     v, f, first = start.at.copy(), start.f.copy(), start.f.copy()
     paths, public = [Path(m) for _ in range(L)], asked.public
     limit, before = asked.scales(f), [np.zeros(m) for _ in range(L)]
-    for number in range(steps):
+    for step in range(steps):
         gradient, noise = asked.ask(door, v)
         tell()
         now = v.copy()
@@ -268,7 +267,7 @@ def find_all(
         shapes = asked.shapes(asked.theta(now))
         scales = asked.scales(f)
         for j, path in enumerate(paths):
-            path.add(now[j, :m], gradient[j, :m], float(noise[j]), number)
+            path.add(now[j, :m], gradient[j, :m], float(noise[j]), step)
             near = path.near(float(scales[j]))
             tangent = path.tangent(
                 near * KEPT[0] ** path.age,
@@ -279,9 +278,8 @@ def find_all(
                 public[j, :m, :m],
             )
             f[j] = tangent.f
-            step = tangent.step(start.at[j, :m], AROUND * float(scales[j]))
-            move, limit[j] = shortened(step, before[j], float(limit[j]))
-            before[j] = step
+            move, limit[j] = shortened(tangent.step, before[j], float(limit[j]))
+            before[j] = tangent.step
             v[j, :m] = tangent.centre + move
         v = asked.inside(v, box, now)
     return Start(v, f), before
