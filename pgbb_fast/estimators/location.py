@@ -44,7 +44,7 @@ class PrivateMean(PrivateEstimator):
     """
 
     _who = "PrivateMean"
-    _no_scores = "means are released in the shape of the public box"
+    _no_scores = "records shortened to a bound in their own shape have another mean than the one that is asked for"
 
     def __init__(
         self,

@@ -66,7 +66,10 @@ class PrivateMEstimator(PrivateEstimator):
     """
 
     _who = "PrivateMEstimator"
-    _no_scores = "nothing public tells the shape of the gradients of a loss of your own"
+    _no_scores = (
+        "whole gradients can't be shortened to a bound in their own shape without moving the estimate; a loss of a "
+        "linear predictor can be whitened, by PrivateGeneralisedRegressor"
+    )
     _slow = True
 
     def __init__(
