@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgbb_fast.bootstrap import MOutOfNBootstrap
+    from pgbb_fast.budget import Budget
     from pgbb_fast.errors import (
         BudgetError,
         DataError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Budget": "budget",
     "BudgetError": "errors",
     "DataError": "errors",
     "DomainError": "errors",
@@ -60,6 +62,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Budget",
     "BudgetError",
     "DataError",
     "DomainError",

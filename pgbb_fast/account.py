@@ -68,6 +68,11 @@ class GaussianReport(Circumstances):
         return epsilon(replace(PLAIN, noise_multiplier=self.multiplier), delta=self.delta)
 
     @property
+    def gaussians(self) -> tuple[SubsampledGaussian, ...]:
+        """All of its releases."""
+        return self.releases
+
+    @property
     def multiplier(self) -> float:
         """Noise multiplier of the one Gaussian release that all of them are together, rounded down."""
         return _together((r.steps, float(r.noise_multiplier or 0.0)) for r in self.releases)

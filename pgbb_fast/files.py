@@ -26,7 +26,15 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
 
-__all__ = ["DESCRIPTION", "as_path", "read_pair", "require_writable_file", "require_writable_folder", "write_pair"]
+__all__ = [
+    "DESCRIPTION",
+    "as_path",
+    "read_pair",
+    "replace_file",
+    "require_writable_file",
+    "require_writable_folder",
+    "write_pair",
+]
 
 DESCRIPTION = "posterior.json"
 FORMAT = 3
@@ -77,7 +85,7 @@ def _temporary(name: str) -> str:
     return f".{name}.{secrets.token_hex(8)}.tmp"
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Write ``path`` in one step, with the mode that any new file of this user gets."""
     temporary = path.with_name(_temporary(path.name))
     try:
@@ -126,8 +134,8 @@ def write_pair(who: str, folder: object, description: Mapping[str, Any], arrays:
         path.mkdir(parents=True, exist_ok=True)
         earlier = _named(path)
         try:
-            _replace(path / name, content)
-            _replace(path / DESCRIPTION, text)
+            replace_file(path / name, content)
+            replace_file(path / DESCRIPTION, text)
         except BaseException:
             if name != earlier and _named(path) != name:
                 (path / name).unlink(missing_ok=True)

@@ -157,18 +157,30 @@ class Circumstances:
     earlier : tuple of (epsilon, delta)
         Of the same object's fits before this one, those included that were interrupted after their first release: each
         counts as having spent all of its budget.
+    together : (epsilon, delta, count), optional
+        Of everything that was charged to the fit's :class:`~pgbb_fast.Budget` up to and with this fit.
     """
 
     epsilon: float
     delta: float
     undone_by_seed: bool = field(default=False, kw_only=True)
     earlier: tuple[tuple[float, float], ...] = field(default=(), kw_only=True)
+    together: tuple[float, float, int] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         pairs = tuple((float(epsilon), float(delta)) for epsilon, delta in self.earlier)
         if not isinstance(self.undone_by_seed, bool) or not all(e > 0.0 and d >= 0.0 for e, d in pairs):
             raise DomainError("privacy: undone_by_seed must be a bool, and earlier hold (epsilon, delta) of fits")
         object.__setattr__(self, "earlier", pairs)
+        if self.together is not None:
+            epsilon, delta, count = self.together
+            epsilon, delta = check.positive("privacy", "together", epsilon), check.real("privacy", "together", delta)
+            object.__setattr__(self, "together", (epsilon, delta, check.integer("privacy", "together", count, 1)))
+
+    @property
+    def gaussians(self) -> tuple[SubsampledGaussian, ...]:
+        """All of its releases where they are plain Gaussian ones of all records; else empty."""
+        return ()
 
     def sentence(self) -> str:
         """This fit's guarantee."""
@@ -186,6 +198,12 @@ class Circumstances:
                 f"Fit number {len(self.earlier) + 1} of the same object: records that were in every one are protected "
                 f"by ({outward(epsilon)}, {outward(delta)}) in all (basic composition; a fit that was interrupted "
                 "counts as spent)."
+            )
+        if self.together is not None:
+            epsilon, delta, count = self.together
+            said.append(
+                f"Everything charged to its budget up to here, {count} charge(s), is "
+                f"({outward(epsilon)}, {outward(delta)})-differentially private together."
             )
         if self.undone_by_seed:
             said.append(SEEDED)

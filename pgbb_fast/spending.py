@@ -6,7 +6,9 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
-from pgbb_fast.errors import NotFittedError
+from pgbb_fast.accountant.filters import Charge
+from pgbb_fast.budget import Budget
+from pgbb_fast.errors import DomainError, NotFittedError
 from pgbb_fast.privacy import Circumstances
 
 __all__ = ["Spender", "Spending"]
@@ -48,8 +50,21 @@ class Spender:
         """Every fit of this object that has begun to release, oldest first."""
         return self._spent
 
-    def _start(self, report: R) -> R:
-        """The report of a fit whose first release comes next, with the fits before it."""
+    def _afford(self, report: Circumstances, budget: Budget | None) -> None:
+        """Refuse, before a record is touched, what ``budget`` doesn't hold."""
+        if budget is None:
+            return
+        if not isinstance(budget, Budget):
+            raise DomainError(f"{self._who}: budget must be a Budget, got {type(budget).__name__}")
+        budget.require(self._charge(report))
+
+    def _charge(self, report: Circumstances) -> Charge:
+        return Charge(label=self._who, epsilon=report.epsilon, delta=report.delta, gaussians=report.gaussians)
+
+    def _start(self, report: R, budget: Budget | None = None) -> R:
+        """The report of a fit whose first release comes next, with the fits before it; ``budget`` is charged."""
+        if budget is not None:
+            report = replace(report, together=budget.charge(self._charge(report)))
         with _lock:
             report = replace(report, earlier=tuple((s.report.epsilon, s.report.delta) for s in self._spent))
             self._spent = (*self._spent, Spending(report))

@@ -59,6 +59,24 @@ def test_fit_prints_a_table_and_saves_and_draw_reads_it(parquet, tmp_path, capsy
     assert pq.read_table(target).num_rows == 8
 
 
+def test_a_budget_in_a_file_is_charged_and_refuses(parquet, tmp_path, capsys):
+    path = str(tmp_path / "b.json")
+    assert run("budget", path, capsys=capsys)[0] == 2
+    code, out, _ = run("budget", path, "--epsilon", "2.5", "--delta", "1e-4", "--fits", "2", capsys=capsys)
+    assert code == 0
+    assert "Left for each of 2 further fit(s)" in out
+    code, out, _ = run("fit", parquet, *FIT, "--quiet", "--budget", path, capsys=capsys)
+    assert code == 0
+    assert "1 charge(s)" in out
+    code, out, error = run("fit", parquet, *FIT, "--quiet", "--budget", path, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert "past the budget" in error
+    told = json.loads(run("budget", path, "--json", capsys=capsys)[1])
+    assert len(told["charges"]) == 1
+    assert told["spent"]["epsilon"] <= 2.0
+    assert run("budget", path, "--epsilon", "3", capsys=capsys)[0] == 2
+
+
 @pytest.mark.parametrize("loss", ["huber", "mean"])
 def test_fit_other_losses_as_json(parquet, capsys, loss):
     options = FIT if loss == "huber" else ["--bounds", "a=0:10,b=0:5", *FIT[2:4], *FIT[6:]]

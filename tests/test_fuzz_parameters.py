@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pgbb_fast import Exploration, Optimiser, PgbbError, accountant, plan, plan_epsilon
-from pgbb_fast.accountant import BlockedGaussian, Budget, Ledger, ResampledGaussian, SubsampledGaussian
+from pgbb_fast.accountant import BlockedGaussian, Guarantee, Ledger, ResampledGaussian, SubsampledGaussian
 from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstrap
 
 ODD = [
@@ -46,8 +46,8 @@ CALLS = {
     "BlockedGaussian": (BlockedGaussian, BLOCKED),
     "SubsampledGaussian": (SubsampledGaussian, dataclasses.asdict(PLAIN)),
     "ResampledGaussian": (ResampledGaussian, dataclasses.asdict(RESAMPLED)),
-    "Budget": (Budget, BUDGET),
-    "Ledger": (Ledger, {"budget": Budget(**BUDGET)}),
+    "Guarantee": (Guarantee, BUDGET),
+    "Ledger": (Ledger, {"budget": Guarantee(**BUDGET)}),
     "record": (lambda entry: Ledger().record(entry), {"entry": PLAIN}),
     "gamma_star": (accountant.gamma_star, {"n": 100, "n_blocks": 10}),
     "epsilon": (accountant.epsilon, {"mechanism": PLAIN, "delta": 1e-5, "method": "pld", "conversion": None}),

@@ -18,7 +18,7 @@ from pgbb_fast.accountant.dp_events import from_dp_accounting, to_dp_accounting
 from pgbb_fast.accountant.events import DiscreteGaussian, LaplaceMechanism
 from pgbb_fast.accountant.exports import GaussianPrivacy, ZeroConcentrated, to_gdp, to_zcdp
 from pgbb_fast.accountant.group import for_group, group_delta, group_epsilon
-from pgbb_fast.accountant.ledger import Budget, Entry, Ledger
+from pgbb_fast.accountant.ledger import Entry, Guarantee, Ledger
 from pgbb_fast.accountant.mechanisms import (
     BlockedGaussian,
     Bounds,
@@ -31,10 +31,10 @@ from pgbb_fast.accountant.mechanisms import (
 __all__ = [
     "BlockedGaussian",
     "Bounds",
-    "Budget",
     "DiscreteGaussian",
     "Entry",
     "GaussianPrivacy",
+    "Guarantee",
     "LaplaceMechanism",
     "Ledger",
     "PrivacyFilter",

@@ -24,7 +24,7 @@ import math
 
 from pgbb_fast.accountant._checks import check_delta
 from pgbb_fast.accountant.events import DiscreteGaussian, Event, LaplaceMechanism, check_event, event_moment
-from pgbb_fast.accountant.ledger import Budget, Entry
+from pgbb_fast.accountant.ledger import Entry, Guarantee
 from pgbb_fast.accountant.mechanisms import Adjacency, check_noise
 from pgbb_fast.accountant.moments import composed_moment
 from pgbb_fast.accountant.orders import log_factor
@@ -40,7 +40,7 @@ class PrivacyFilter:
 
     Parameters
     ----------
-    budget : Budget
+    budget : Guarantee
         Epsilon and delta of everything together, whenever one stops.
     adjacency : {"add-remove", "replace-one"}
         The neighbour relation of every release.
@@ -65,11 +65,11 @@ class PrivacyFilter:
     """
 
     def __init__(
-        self, *, budget: Budget, adjacency: Adjacency, order: int | None = None, like: Event | None = None
+        self, *, budget: Guarantee, adjacency: Adjacency, order: int | None = None, like: Event | None = None
     ) -> None:
         who = "PrivacyFilter"
-        if not isinstance(budget, Budget):
-            raise DomainError(f"{who}: budget must be a Budget(epsilon=..., delta=...)")
+        if not isinstance(budget, Guarantee):
+            raise DomainError(f"{who}: budget must be a Guarantee(epsilon=..., delta=...)")
         one_of(who, "adjacency", adjacency, ("add-remove", "replace-one"))
         if order is not None and like is not None:
             raise DomainError(f"{who}: give order or like, not both")
@@ -89,7 +89,7 @@ class PrivacyFilter:
         self._entries: tuple[Entry, ...] = ()
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> Guarantee:
         """The budget given."""
         return self._budget
 
@@ -149,14 +149,14 @@ class PrivacyFilter:
         return (self._spent - math.log(delta)) / (self._order - 1) * (1 + 1e-14)
 
 
-def _capacity(budget: Budget, order: int) -> float:
+def _capacity(budget: Guarantee, order: int) -> float:
     """The log moment that converts to the budget, rounded down."""
     gained = (order - 1) * float(budget.epsilon)
     log_delta, factor = math.log(budget.delta), log_factor(order, "cks")
     return gained + log_delta - factor - 1e-14 * (gained + abs(log_delta) + abs(factor))
 
 
-def _best_order(who: str, budget: Budget, like: Event | None) -> int:
+def _best_order(who: str, budget: Guarantee, like: Event | None) -> int:
     """The order at which ``like`` (or Gaussian noise) fits most often; any order would be valid."""
     order, best, most, worse = 2, 0, 0.0, 0
     while order <= _MOST_ORDER and worse < 4:

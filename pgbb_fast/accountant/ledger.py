@@ -34,15 +34,15 @@ _FORMAT = "pgbb-fast ledger 1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class Guarantee:
     """An (epsilon, delta) budget."""
 
     epsilon: float
     delta: float
 
     def __post_init__(self) -> None:
-        positive("Budget", "epsilon", self.epsilon)
-        between("Budget", "delta", self.delta, 0.0, 1.0)
+        positive("Guarantee", "epsilon", self.epsilon)
+        between("Guarantee", "delta", self.delta, 0.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Ledger:
 
     Parameters
     ----------
-    budget : Budget, optional
+    budget : Guarantee, optional
         Once given, a release that would exceed it is refused *before* it is recorded.
     method : {"pld", "renyi"}
         How the composition is accounted.  With "pld" the mechanisms' privacy-loss distributions are composed
@@ -71,9 +71,9 @@ class Ledger:
     own refusals (a filter for a fixed budget).
     """
 
-    def __init__(self, *, budget: Budget | None = None, method: LedgerMethod = "pld") -> None:
-        if budget is not None and not isinstance(budget, Budget):
-            raise DomainError(f"Ledger: budget must be a Budget(epsilon=..., delta=...), got {shown(budget)}")
+    def __init__(self, *, budget: Guarantee | None = None, method: LedgerMethod = "pld") -> None:
+        if budget is not None and not isinstance(budget, Guarantee):
+            raise DomainError(f"Ledger: budget must be a Guarantee(epsilon=..., delta=...), got {shown(budget)}")
         self._budget = budget
         self._method: LedgerMethod = one_of("Ledger", "method", method, ("pld", "renyi"))
         self._entries: tuple[Entry, ...] = ()
@@ -84,7 +84,7 @@ class Ledger:
         return self._entries
 
     @property
-    def budget(self) -> Budget | None:
+    def budget(self) -> Guarantee | None:
         """The budget, if one was given."""
         return self._budget
 
@@ -136,14 +136,14 @@ class Ledger:
         entries = self._entries
         return min(1.0, math.exp(log_delta_from_moments(lambda k: _moment(entries, k), epsilon, "cks")) * (1 + 1e-12))
 
-    def remaining(self, budget: Budget | None = None) -> float:
+    def remaining(self, budget: Guarantee | None = None) -> float:
         """Epsilon not yet spent, at the budget's delta: a lower bound, never negative.
 
         It is what the total may still grow by, which is more than the epsilon of a further release on its own.
         """
         budget = self._budget if budget is None else budget
-        if not isinstance(budget, Budget):
-            raise DomainError("Ledger.remaining: give a Budget(epsilon=..., delta=...), the ledger has none of its own")
+        if not isinstance(budget, Guarantee):
+            raise DomainError("Ledger.remaining: give a Guarantee(epsilon=..., delta=...); the ledger has none itself")
         return max(0.0, budget.epsilon - self._epsilon(self._entries, budget.delta))
 
     def _epsilon(self, entries: Sequence[Entry], delta: float) -> float:
@@ -187,7 +187,7 @@ class Ledger:
         if unknown or not {"method", "budget", "entries"} <= set(data):
             raise DomainError(f"{who}: fields missing or unknown: {sorted(unknown)}")
         try:
-            budget = None if data["budget"] is None else Budget(**data["budget"])
+            budget = None if data["budget"] is None else Guarantee(**data["budget"])
             ledger = cls(budget=budget, method=data["method"])
             for item in data["entries"]:
                 mechanism = _KINDS[item["mechanism"]](**item["parameters"])

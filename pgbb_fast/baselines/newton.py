@@ -14,6 +14,7 @@ from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines.curvature import known_curvature, release_curvature, root_bound
 from pgbb_fast.baselines.report import GaussianReport, calibrated, share_multiplier
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
+from pgbb_fast.budget import Budget
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator
 from pgbb_fast.estimators.location import PrivateMean
@@ -110,16 +111,17 @@ class NoisyNewton(ModelBaseline):
         )
 
     @unseen()
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, budget: Budget | None = None) -> Self:
         """Spend the budget on the records and keep draws of the normal law; errors as for the estimator's."""
         target = target_of(self.model, X, y)
         report = self.plan(target.n)
+        self._afford(report, budget)
         multipliers = (share_multiplier(report.mechanism, report.shares, i) for i in range(len(report.shares)))
         require_noise(self._who, target.n, *multipliers)
         require_clip(self._who, target.clip)
         self._require_bounds(target)
         problem = whole_batch(target, noise_multiplier=1.0)
-        report, keys = self._start(report), Keys.fresh(self.model.seed)
+        report, keys = self._start(report, budget), Keys.fresh(self.model.seed)
         rng = np.random.default_rng(keys.weights)
         draws = []
         for number in range(len(target.loss.rules)):

@@ -12,6 +12,7 @@ from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
 from pgbb_fast.baselines.report import GaussianReport, calibrated
+from pgbb_fast.budget import Budget
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.design import Bounds, Design, given_bounds, interval, pairs
 from pgbb_fast.estimators.records import (
@@ -168,7 +169,7 @@ class NoisyGibbsRegressor(_NoisyGibbs):
         self.feature_names = given_names(self._who, "feature_names", feature_names)
 
     @unseen()
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, budget: Budget | None = None) -> Self:
         """Spend the budget on the records and run the sampler; errors as for the other regressors."""
         who = self._who
         require_host(who, X=X, y=y)
@@ -178,9 +179,10 @@ class NoisyGibbsRegressor(_NoisyGibbs):
         design = Design(names, pairs(who, "x_bounds", self.x_bounds, names), self.y_bounds, True, (1,) * p)
         require_records(who, n, 3)
         report, keys = self.plan(n), Keys.fresh(self.seed)
+        self._afford(report, budget)
         require_finite(who, X=array, y=response)
         unit = np.column_stack([design.unit_features(array), design.unit_target(response)])
-        report = self._start(report)
+        report = self._start(report, budget)
         moment, noise = _moments(unit, report, keys)
         means, covariances = self._normal_chain(moment, noise, n, np.random.default_rng(keys.weights))
         slopes = np.linalg.solve(covariances[:, :p, :p], covariances[:, :p, p:])[:, :, 0]
@@ -231,7 +233,7 @@ class NoisyGibbsMean(_NoisyGibbs):
         self.feature_names = given_names(self._who, "feature_names", feature_names)
 
     @unseen()
-    def fit(self, X: Any, y: None = None) -> Self:
+    def fit(self, X: Any, y: None = None, *, budget: Budget | None = None) -> Self:
         """Spend the budget on the (n, d) records and run the sampler; ``y`` is ignored."""
         who = self._who
         require_host(who, X=X)
@@ -242,13 +244,14 @@ class NoisyGibbsMean(_NoisyGibbs):
             raise DomainError(f"{who}: the exponential family takes one column with bounds (0, high)")
         require_records(who, n, 3)
         report, keys = self.plan(n), Keys.fresh(self.seed)
+        self._afford(report, budget)
         rng = np.random.default_rng(keys.weights)
         require_finite(who, X=array)
         centre, radius = bounds.mean(axis=1), (bounds[:, 1] - bounds[:, 0]) / 2
         inside = np.clip(as_double(array), bounds[:, 0], bounds[:, 1])
         unit = ((inside - centre) / radius).astype(np.float32)
         run: Callable[..., Array] = self._exponential if self.family == "exponential" else self._normal
-        report = self._start(report)
+        report = self._start(report, budget)
         posterior = SampledPosterior(
             run(unit, report, keys, rng)[:, None, :],
             rules=(),

@@ -50,6 +50,11 @@ class GaussianReport(Circumstances):
     adjacency: str = ADJACENCY
     budget: float | None = None
 
+    @property
+    def gaussians(self) -> tuple[SubsampledGaussian, ...]:
+        """The one Gaussian that is divided; empty where minibatches are drawn."""
+        return (self.mechanism,) if self.mechanism.sampling_rate == 1.0 else ()
+
     def recomputed(self) -> float:
         """Epsilon at ``delta`` of the mechanism named, by this version's accountant."""
         return epsilon(self.mechanism, delta=self.delta)

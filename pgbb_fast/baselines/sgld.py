@@ -12,6 +12,7 @@ from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines.report import GaussianReport, calibrated
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
+from pgbb_fast.budget import Budget
 from pgbb_fast.estimators.base import PrivateEstimator
 from pgbb_fast.privacy import ADJACENCY, require_clip, require_noise, sampling_threshold
 from pgbb_fast.releases import Keys, Problem, release_step
@@ -92,10 +93,11 @@ class DPSGLD(ModelBaseline):
         return GaussianReport(spent, self.model.delta, n, mechanism, what, budget=budget, undone_by_seed=seeded)
 
     @unseen()
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, budget: Budget | None = None) -> Self:
         """Spend the budget on the records and keep the second half of the chain; errors as for the estimator's."""
         target = target_of(self.model, X, y)
         report = self.plan(target.n)
+        self._afford(report, budget)
         assert report.mechanism.noise_multiplier is not None
         rules = len(target.loss.rules)
         joint = report.mechanism.noise_multiplier * math.sqrt(rules) * (1.0 + 2.0**-50)  # rounded up
@@ -108,7 +110,7 @@ class DPSGLD(ModelBaseline):
             draws_per_step=rules,
             steps=self.steps,
         )
-        report = self._start(report)
+        report = self._start(report, budget)
         self._finish(report, _posterior=target.posterior(self._chain(target, problem), report))
         return self
 

@@ -21,6 +21,7 @@ from pgbb_fast.bootstrap.deconvolution import DeconvolvedPosterior
 from pgbb_fast.bootstrap.posterior import BootstrapPosterior
 from pgbb_fast.bootstrap.releases import Secret, noise_sd, release_estimate, release_replicates, require_grid
 from pgbb_fast.bootstrap.statistic import Statistic
+from pgbb_fast.budget import Budget
 from pgbb_fast.errors import DomainError
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys
@@ -113,7 +114,7 @@ class _Bootstrap(Spender):
         return BootstrapPlan(report, own * l / n, report.replicate_multiplier * l / m, l * width)
 
     @unseen()
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, budget: Budget | None = None) -> Self:
         """Spend the budget on the (n, p) records (and y, where the statistic has one).
 
         Raises
@@ -125,6 +126,7 @@ class _Bootstrap(Spender):
         """
         task = self.statistic.task(self._who, X, y)
         report = self._planned(task.n)
+        self._afford(report, budget)
         m, B = report.mechanism.resample_size, report.mechanism.replicates
         require_grid(self._who, task, m, report.replicate_multiplier)
         own = report.estimate_multiplier
@@ -132,7 +134,7 @@ class _Bootstrap(Spender):
             require_grid(self._who, task, task.n, own)
         secret = Secret(Keys.fresh(self.seed).secret)
         records = task.load()
-        report = self._start(report)
+        report = self._start(report, budget)
         replicates = release_replicates(task, records, secret, m, B, report.replicate_multiplier)
         common: dict[str, Any] = {"to_natural": task.to_natural, "names": task.names, "privacy": report}
         sd = noise_sd(task, m, report.replicate_multiplier)

@@ -24,6 +24,7 @@ from pgbb_fast.accountant.orders import epsilon_from_moments
 from pgbb_fast.accountant.roots import bracket_root
 from pgbb_fast.bootstrap.releases import Secret, noise_sd, release_estimate, require_grid
 from pgbb_fast.bootstrap.statistic import Statistic, Task
+from pgbb_fast.budget import Budget
 from pgbb_fast.errors import DomainError
 from pgbb_fast.kernels import reference
 from pgbb_fast.posterior import AffineMap, Posterior, Shapes
@@ -297,17 +298,18 @@ class BLBQuantiles(Spender):
         return replace(calibrate(n, subsets, 2 * d, **budget), undone_by_seed=self.seed is not None)
 
     @unseen()
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, budget: Budget | None = None) -> Self:
         """Spend the budget; errors as for :meth:`MOutOfNBootstrap.fit`."""
         task = self.statistic.task(self._who, X, y)
         report = self.plan(task.n, len(task.box))
+        self._afford(report, budget)
         require_grid(self._who, task, task.n, report.estimate_multiplier)
         keys = Keys.fresh(self.seed)
         secret = Secret(keys.secret)
         top = self.root_bound or task.l
         edges = np.asarray(top * RATIO ** -np.arange(CELLS, dtype=np.float64)[::-1], dtype=np.float64)
         records = task.load()
-        report = self._start(report)
+        report = self._start(report, budget)
         estimate = release_estimate(task, records, secret, report.estimate_multiplier)
         own = math.sqrt(task.n) * noise_sd(task, task.n, report.estimate_multiplier)
         quantiles = self._quantiles(task, records, report.subsets, own, keys.partition)

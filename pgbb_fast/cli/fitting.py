@@ -13,12 +13,13 @@ import click
 import numpy as np
 
 from pgbb_fast import validation as check
-from pgbb_fast.errors import DomainError
+from pgbb_fast.errors import BudgetError, DomainError
 from pgbb_fast.files import require_writable_file, require_writable_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pgbb_fast.budget import Budget
     from pgbb_fast.estimators.base import PrivateEstimator
     from pgbb_fast.posterior import Summary
 
@@ -43,17 +44,20 @@ def _column(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def _fit(model: PrivateEstimator, X: NDArray[Any], y: NDArray[Any] | None, quiet: bool) -> float:
+def _fit(
+    model: PrivateEstimator, X: NDArray[Any], y: NDArray[Any] | None, quiet: bool, budget: Budget | None = None
+) -> float:
     """Fit, with a progress bar where there is a terminal to show it; seconds it took."""
     start = time.perf_counter()
-    fit: Any = model.fit if y is None else lambda data, **kw: model.fit(data, y, **kw)  # type: ignore[attr-defined]
+    records = (X,) if y is None else (X, y)
+    fit: Any = lambda **kw: model.fit(*records, budget=budget, **kw)  # type: ignore[attr-defined]  # noqa: E731
     if quiet or not sys.stderr.isatty():
-        fit(X)
+        fit()
     else:
         from pgbb_fast.cli.progress import training_bar
 
         with training_bar(model.plan(len(X))) as on_step:
-            fit(X, on_step=on_step)
+            fit(on_step=on_step)
     return time.perf_counter() - start
 
 
@@ -124,21 +128,26 @@ def demo(epsilon: float, delta: float, png: str, out: str | None, quiet: bool, *
 @click.option("--posterior", type=click.Choice(["noise-aware", "generator"]), default="noise-aware", show_default=True)
 @click.option("--sampling-rate", type=float, help="Poisson sampling rate; a public rule of the budget by default.")
 @click.option("--moment-share", type=float, help="Share of the budget for second moments.")
+@click.option(
+    "--budget", "budget_file", type=click.Path(dir_okay=False), help="Charge this file (pgbb-fast budget) as well."
+)
 @click.option("--level", default=0.95, show_default=True, help="Level of the intervals.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder to save the posterior in.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def fit(
     file: str, target: str | None, features: str, bounds: str, loss: str, tau: str | None, blocks: int | None,
-    level: float, out: str | None, as_json: bool, quiet: bool, **budget: Any,
+    budget_file: str | None, level: float, out: str | None, as_json: bool, quiet: bool, **budget: Any,
 ) -> None:  # fmt: skip
     """Fit a private regression (or means) to a parquet FILE and print means and intervals."""
+    from pgbb_fast.budget import Budget
     from pgbb_fast.data import bounds_of, count_rows, parse_bounds, polynomial_terms, read_columns
     from pgbb_fast.estimators import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
 
     if out is not None:
         require_writable_folder("fit", Path(out))
     check.between("fit", "level", level, 0.0, 1.0)
+    shared = None if budget_file is None else Budget.open(budget_file)
     degrees, public = polynomial_terms(_names(features)), parse_bounds(bounds)
     names = list(degrees)
     if not names:
@@ -178,7 +187,7 @@ def fit(
             model = PrivateHuberRegressor(**settings)
         table = read_columns(file, [*names, target])
         X, y = table[:, :-1], table[:, -1]
-    _fit(model, X, y, quiet)
+    _fit(model, X, y, quiet, shared)
     summary = model.posterior_.summary(level)
     if as_json:
         click.echo(json.dumps({**summary.to_dict(), "privacy": model.privacy_.to_dict()}, indent=1))
@@ -225,4 +234,39 @@ def draw(folder: str, size: int, tau: str | None, seed: int, out: str | None) ->
         csv.write_csv(table, out)
 
 
-COMMANDS = (demo, fit, draw)
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--epsilon", type=float, help="Of everything together; needed for a new FILE.")
+@click.option("--delta", type=float, help="Likewise.")
+@click.option(
+    "--accounting",
+    type=click.Choice(["gaussian", "basic"]),
+    help="gaussian (default): regressions with their default noise; basic: everything, epsilons add up.",
+)
+@click.option("--fits", default=1, show_default=True, help="Print the share of each of so many further fits.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def budget(file: str, fits: int, as_json: bool, **given: Any) -> None:
+    """Make FILE, a budget for all fits of one data set, or say what it holds."""
+    from pgbb_fast.budget import Budget
+
+    kept = Budget.open(file, **given)
+    epsilon, delta = kept.spent()
+    try:
+        share: dict[str, float] | None = kept.share(fits)
+    except BudgetError:
+        share = None
+    if as_json:
+        charges = [{"label": one.label, "epsilon": one.epsilon, "delta": one.delta} for one in kept.charges]
+        told = {"epsilon": kept.epsilon, "delta": kept.delta, "accounting": kept.accounting}
+        spent = {"epsilon": epsilon, "delta": delta}
+        click.echo(json.dumps({**told, "spent": spent, "share": share, "charges": charges}, indent=1))
+        return
+    click.echo(kept.statement())
+    if share is None:
+        click.echo("Nothing is left.")
+    else:
+        epsilon, delta = share["epsilon"], share["delta"]
+        click.echo(f"Left for each of {fits} further fit(s): epsilon {epsilon:.6g}, delta {delta:.6g}")
+
+
+COMMANDS = (demo, fit, draw, budget)

@@ -13,6 +13,7 @@ from pgbb_fast import validation as check
 from pgbb_fast.account import GaussianReport, multiplier_of, report_of
 from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.blocks import MIN_BLOCKS, block_size, gamma_star, partition
+from pgbb_fast.budget import Budget
 from pgbb_fast.devices import DEVICES, Device, place, resolve
 from pgbb_fast.errors import DeviceError, DomainError
 from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior, fit_scores
@@ -276,6 +277,7 @@ class PrivateEstimator(Spender):
         to_natural: AffineMap,
         names: tuple[str, ...],
         on_step: OnStep | None,
+        budget: Budget | None,
         design_bound: float | None = None,
         in_place: bool = False,
     ) -> None:
@@ -287,9 +289,12 @@ class PrivateEstimator(Spender):
             raise DeviceError(f"{self._who}: X is on a GPU, but kernels would run on the CPU: {device.sentence}")
         common = {"to_natural": to_natural, "names": names}
         if self.geometry == "scores":
-            self._run_scores(unit, n, loss, device, intercept=intercept, box=box, on_step=on_step, common=common)
+            self._run_scores(
+                unit, n, loss, device, budget, intercept=intercept, box=box, on_step=on_step, common=common
+            )
             return
         report = self._blocked_report(n)
+        self._afford(report, budget)
         require_clip(self._who, clip, design_bound or 1.0)
         mechanism = report.mechanism
         if self._explores:  # refuses too short a run
@@ -321,7 +326,7 @@ class PrivateEstimator(Spender):
             design_bound=None if report.moment is None else design_bound,
             device=device.kind,
         )
-        report = self._start(report)
+        report = self._start(report, budget)
         posterior = fit_posterior(
             self.posterior,
             problem,
@@ -341,6 +346,7 @@ class PrivateEstimator(Spender):
         n: int,
         loss: Loss,
         device: Device,
+        budget: Budget | None,
         *,
         intercept: bool,
         box: NDArray[np.float64],
@@ -349,12 +355,13 @@ class PrivateEstimator(Spender):
     ) -> None:
         """The same with noise in the shape of the scores."""
         plan, report = self._schedule(n, loss, len(box)), self._scores_report(n, loss, len(box))
+        self._afford(report, budget)
         require_clip(self._who, stacking(loss, len(box) - loss.has_scale, plan.length).clip)
         keys = Keys.fresh(self.seed)
         x, y, table = unit()
         nobody = np.empty(0, dtype=np.uint8)  # no blocks
         records = place(device.kind, Records(x, y, nobody, map=table), loss.regression)
-        report = self._start(report)
+        report = self._start(report, budget)
         door = Door(records, loss, intercept, n, report, keys, device.kind)
         posterior = fit_scores(door, box, plan, keys, on_step, prior=self._prior(box, common), privacy=report, **common)
         posterior.rule_name = loss.rule_name

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from pgbb_fast import validation as check
+from pgbb_fast.budget import Budget
 from pgbb_fast.devices import on_device, unit_columns
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
@@ -64,7 +65,7 @@ class PrivateMean(PrivateEstimator):
         self.feature_names = given_names(self._who, "feature_names", feature_names)
 
     @unseen()
-    def fit(self, X: Any, y: None = None, *, on_step: OnStep | None = None) -> Self:
+    def fit(self, X: Any, y: None = None, *, on_step: OnStep | None = None, budget: Budget | None = None) -> Self:
         """Spend the budget on the (n, d) records; ``y`` is ignored.  Errors as for the regressors.
 
         An array on a GPU (torch, CuPy, DLPack) stays there.  It is read in place for the squared loss, unless a
@@ -119,6 +120,7 @@ class PrivateMean(PrivateEstimator):
             to_natural=AffineMap(np.diag(radius), centre),
             names=names,
             on_step=on_step,
+            budget=budget,
             in_place=on_gpu,
         )
         return self

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
+from pgbb_fast.budget import Budget
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
 from pgbb_fast.estimators.design import Bounds, given_bounds, interval, pairs
@@ -97,7 +98,7 @@ class PrivateMEstimator(PrivateEstimator):
         self.feature_names = given_names(self._who, "feature_names", feature_names)
 
     @unseen()
-    def fit(self, X: Any, y: Any = None, *, on_step: OnStep | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, on_step: OnStep | None = None, budget: Budget | None = None) -> Self:
         """Spend the budget on the (n, p) records and, with ``y_bounds``, their (n,) responses.
 
         Arrays of any real type are read where they are.  Errors as for the regressors; a loss that fails on the
@@ -141,6 +142,7 @@ class PrivateMEstimator(PrivateEstimator):
             to_natural=AffineMap(np.diag(radius), centre),
             names=self._names,
             on_step=on_step,
+            budget=budget,
         )
         return self
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
+from pgbb_fast.budget import Budget
 from pgbb_fast.devices import on_device
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
@@ -201,7 +202,7 @@ class PrivateRegressor(PrivateEstimator):
         return loss, len(box)
 
     @unseen()
-    def fit(self, X: Any, y: Any, *, on_step: OnStep | None = None) -> Self:
+    def fit(self, X: Any, y: Any, *, on_step: OnStep | None = None, budget: Budget | None = None) -> Self:
         """Spend the budget on the records and keep the released posterior.
 
         Parameters
@@ -220,6 +221,9 @@ class PrivateRegressor(PrivateEstimator):
             Finite real response, likewise.  Where X and y are both pandas objects their row labels must be the same.
         on_step : callable, optional
             Called with the number of steps done (public).
+        budget : Budget, optional
+            A budget shared by several fits of these records: charged before the first release, and what it doesn't hold
+            is refused before a record is touched.
 
         Raises
         ------
@@ -262,6 +266,7 @@ class PrivateRegressor(PrivateEstimator):
             to_natural=design.to_natural(self._scale),
             names=design.theta_names(self._scale),
             on_step=on_step,
+            budget=budget,
             design_bound=design.feature_bound if self._moments == 2 else None,
             in_place=in_place,
         )

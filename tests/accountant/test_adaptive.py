@@ -8,7 +8,7 @@ import pytest
 
 from pgbb_fast.accountant import (
     BlockedGaussian,
-    Budget,
+    Guarantee,
     LaplaceMechanism,
     PrivacyFilter,
     ResampledGaussian,
@@ -16,7 +16,7 @@ from pgbb_fast.accountant import (
 )
 from pgbb_fast.errors import BudgetError, DomainError, PrivacyError
 
-BUDGET = Budget(epsilon=1.0, delta=1e-5)
+BUDGET = Guarantee(epsilon=1.0, delta=1e-5)
 PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency="add-remove", noise_multiplier=20.0)
 
 
@@ -58,7 +58,7 @@ def test_parameters_chosen_from_outputs_keep_within_the_budget():
     200,000 paths at epsilon 1, delta 0.02; the bound is exceeded by chance with probability below 1e-6 (five standard
     errors, which are added to the budget).
     """
-    budget = Budget(epsilon=1.0, delta=0.02)
+    budget = Guarantee(epsilon=1.0, delta=0.02)
     order = PrivacyFilter(budget=budget, adjacency="add-remove").order
     limit = capacity(1.0, 0.02, order)
     rng = np.random.default_rng(7)
@@ -91,7 +91,7 @@ def test_odometer_holds_at_all_times_at_once():
 
     The line is crossed by chance though the bound holds with probability below 1e-6 (five standard errors).
     """
-    account = PrivacyFilter(budget=Budget(epsilon=20.0, delta=0.05), adjacency="add-remove", order=4)
+    account = PrivacyFilter(budget=Guarantee(epsilon=20.0, delta=0.05), adjacency="add-remove", order=4)
     assert account.odometer(delta=0.05) == 0.0
     rng = np.random.default_rng(11)
     loss, crossed, mu = np.zeros(100_000), np.zeros(100_000, dtype=bool), 1 / 4
@@ -143,7 +143,7 @@ def test_every_kind_of_release_and_refusals():
     with pytest.raises(PrivacyError):
         PrivacyFilter(budget=BUDGET, adjacency="replace-one", like=PLAIN)
     with pytest.raises(PrivacyError, match="no order"):
-        PrivacyFilter(budget=Budget(epsilon=1e-9, delta=1e-9), adjacency="add-remove")
+        PrivacyFilter(budget=Guarantee(epsilon=1e-9, delta=1e-9), adjacency="add-remove")
     for delta in (0.0, 1.0, math.nan):
         with pytest.raises(DomainError):
             account.odometer(delta=delta)

@@ -7,8 +7,8 @@ import pytest
 from mpmath import mp, mpf
 
 from pgbb_fast.accountant import (
-    Budget,
     DiscreteGaussian,
+    Guarantee,
     LaplaceMechanism,
     Ledger,
     ResampledGaussian,
@@ -132,7 +132,7 @@ def test_they_compose_with_the_others_and_stay_within_the_sum():
 
 
 def test_budget_file_and_refusals():
-    ledger = ledger_of(LAPLACE, budget=Budget(epsilon=0.8, delta=1e-6))
+    ledger = ledger_of(LAPLACE, budget=Guarantee(epsilon=0.8, delta=1e-6))
     with pytest.raises(BudgetError):
         ledger.record(LAPLACE)
     again = Ledger.from_json(ledger.to_json())

@@ -7,7 +7,7 @@ import pytest
 
 from pgbb_fast.accountant import (
     BlockedGaussian,
-    Budget,
+    Guarantee,
     Ledger,
     ResampledGaussian,
     SubsampledGaussian,
@@ -58,7 +58,7 @@ def test_renyi_adds_and_is_not_below_the_privacy_loss_distribution():
 
 
 def test_budget_is_held_and_a_refusal_records_nothing():
-    ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-4))
+    ledger = Ledger(budget=Guarantee(epsilon=1.0, delta=1e-4))
     assert ledger.remaining() == 1.0
     ledger.record(replace(FIT, steps=5000), label="first fit")
     left = ledger.remaining()
@@ -69,7 +69,7 @@ def test_budget_is_held_and_a_refusal_records_nothing():
     assert ledger.remaining() == left
     ledger.record(replace(FIT, steps=4900))
     assert 0 <= ledger.remaining() < 0.05
-    assert ledger.remaining(Budget(epsilon=3.0, delta=1e-4)) == pytest.approx(2 + ledger.remaining())
+    assert ledger.remaining(Guarantee(epsilon=3.0, delta=1e-4)) == pytest.approx(2 + ledger.remaining())
 
 
 def test_refusals():
@@ -95,7 +95,7 @@ def test_refusals():
         {"epsilon": float("nan"), "delta": 0.1},
     ):
         with pytest.raises(DomainError):
-            Budget(**bad)
+            Guarantee(**bad)
     with pytest.raises(AttributeError):
         ledger.entries = ()
     with pytest.raises(PrivacyError):
@@ -103,7 +103,7 @@ def test_refusals():
 
 
 def test_json_round_trip():
-    ledger = Ledger(budget=Budget(epsilon=2.0, delta=1e-5))
+    ledger = Ledger(budget=Guarantee(epsilon=2.0, delta=1e-5))
     for m in (FIT, PLAIN, BOOT):
         ledger.record(m, label=type(m).__name__)
     text = ledger.to_json()
