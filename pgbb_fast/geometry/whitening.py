@@ -20,7 +20,10 @@ from pgbb_fast.geometry.stacking import LENGTH
 __all__ = ["Whitening", "longest", "whiten"]
 
 Array = NDArray[np.float64]
-CLEAR = 3.0  # standard errors by which a moment must be below that of the round before
+# what tells few long records from a long tail, and from noise: a moment that is
+SHORTENED = 0.35  # of that of the round before, at most,
+CLEAR = 3.0  # below it by so many standard errors of that,
+SEEN = 1.5  # and at least so many times the edge of noise
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def whiten(door: Door, m: int, rounds: int) -> Whitening:
         if number > 0:
             before, own = (np.einsum("ik,ij,jk->k", vectors, part, vectors) for part in (whole, error))
             own = np.sqrt(own)
-            ratio = np.where(before > values + CLEAR * own, values / np.maximum(before, values), 1.0)
+            clear = (before > values + CLEAR * own) & (values < SHORTENED * before) & (values > SEEN * edge)
+            ratio = np.where(clear, values / np.maximum(before, values), 1.0)
             known, sd = np.where(ratio < 1.0, before, known), np.where(ratio < 1.0, own, noise)
             values = values / ratio**2
         change = triangular((vectors / values) @ vectors.T)
