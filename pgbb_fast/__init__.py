@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pgbb_fast.errors import (
         BudgetError,
         DataError,
+        DeviceError,
         DomainError,
         MissingExtraError,
         NotFittedError,
@@ -40,6 +41,7 @@ _HOME = {
     "Budget": "budget",
     "BudgetError": "errors",
     "DataError": "errors",
+    "DeviceError": "errors",
     "DomainError": "errors",
     "MOutOfNBootstrap": "bootstrap",
     "MissingExtraError": "errors",
@@ -65,6 +67,7 @@ __all__ = [
     "Budget",
     "BudgetError",
     "DataError",
+    "DeviceError",
     "DomainError",
     "Exploration",
     "MOutOfNBootstrap",

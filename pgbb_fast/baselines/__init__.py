@@ -8,12 +8,12 @@ from pgbb_fast.baselines.bayesian_bootstrap import NonPrivateBayesianBootstrap
 from pgbb_fast.baselines.newton import NoisyNewton
 from pgbb_fast.baselines.noisy_gibbs import NoisyGibbsMean, NoisyGibbsRegressor
 from pgbb_fast.baselines.posterior import SampledPosterior
-from pgbb_fast.baselines.report import GaussianReport, NoGuarantee
+from pgbb_fast.baselines.report import BaselineReport, NoGuarantee
 from pgbb_fast.baselines.sgld import DPSGLD
 
 __all__ = [
     "DPSGLD",
-    "GaussianReport",
+    "BaselineReport",
     "NoGuarantee",
     "NoisyGibbsMean",
     "NoisyGibbsRegressor",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines.curvature import known_curvature, release_curvature, root_bound
-from pgbb_fast.baselines.report import GaussianReport, calibrated, share_multiplier
+from pgbb_fast.baselines.report import BaselineReport, calibrated, share_multiplier
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
 from pgbb_fast.budget import Budget
 from pgbb_fast.errors import DomainError
@@ -91,7 +91,7 @@ class NoisyNewton(ModelBaseline):
             one = [*first, FINAL_GRADIENT, *first, FINAL_HESSIAN, MOMENT]
         return tuple(share / self.model._rules for _ in range(self.model._rules) for share in one)
 
-    def plan(self, n: int) -> GaussianReport:
+    def plan(self, n: int) -> BaselineReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""
         check.integer(self._who, "n", n, 1)
         mechanism, spent = calibrated(
@@ -99,7 +99,7 @@ class NoisyNewton(ModelBaseline):
             budget_epsilon=self.model.epsilon,
             budget_delta=self.model.delta,
         )
-        return GaussianReport(
+        return BaselineReport(
             spent,
             self.model.delta,
             n,
@@ -142,7 +142,7 @@ class NoisyNewton(ModelBaseline):
                     raise DomainError(f"{self._who}: the loss is too sharp, its curvature reaches {bound:.3g}")
 
     def _rule(
-        self, target: Target, problem: Problem, report: GaussianReport, keys: Keys, number: int
+        self, target: Target, problem: Problem, report: BaselineReport, keys: Keys, number: int
     ) -> tuple[Array, Array]:
         """Location and covariance of one rule, unit coordinates."""
         T, loss = self.steps, target.loss

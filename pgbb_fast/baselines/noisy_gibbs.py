@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
-from pgbb_fast.baselines.report import GaussianReport, calibrated
+from pgbb_fast.baselines.report import BaselineReport, calibrated
 from pgbb_fast.budget import Budget
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.design import Bounds, Design, given_bounds, interval, pairs
@@ -59,14 +59,14 @@ class _NoisyGibbs(Fitted):
         seed = "" if self.seed is None else ", undone by its seed"
         return f"{self._who}(epsilon={self.epsilon:g}, delta={self.delta:g}{seed}, {self._state()})"
 
-    def plan(self, n: int) -> GaussianReport:
+    def plan(self, n: int) -> BaselineReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""
         check.integer(self._who, "n", n, 1)
         plain = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)
         mechanism, spent = calibrated(plain, budget_epsilon=self.epsilon, budget_delta=self.delta)
         require_noise(self._who, n, mechanism.noise_multiplier or 0.0)
         budget, seeded = self.epsilon, self.seed is not None
-        return GaussianReport(spent, self.delta, n, mechanism, self._what, budget=budget, undone_by_seed=seeded)
+        return BaselineReport(spent, self.delta, n, mechanism, self._what, budget=budget, undone_by_seed=seeded)
 
     def _normal_chain(self, moment: Array, noise: float, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Kept means (m, k) and covariances (m, k, k), the second half of the chain, thinned."""
@@ -102,7 +102,7 @@ def _possible(moment: Array) -> Array:
     return full
 
 
-def _problem(unit: NDArray[np.float32], report: GaussianReport, clip: float, *, moment: bool) -> Problem:
+def _problem(unit: NDArray[np.float32], report: BaselineReport, clip: float, *, moment: bool) -> Problem:
     """The release of the mean (a whole batch at theta = 0) or of the second moment, of the rows of ``unit``."""
     multiplier = report.mechanism.noise_multiplier
     assert multiplier is not None
@@ -123,7 +123,7 @@ def _problem(unit: NDArray[np.float32], report: GaussianReport, clip: float, *, 
     )
 
 
-def _moments(unit: NDArray[np.float32], report: GaussianReport, keys: Keys) -> tuple[Array, float]:
+def _moments(unit: NDArray[np.float32], report: BaselineReport, keys: Keys) -> tuple[Array, float]:
     """Noisy E[v v'], v = (1, x) with x in [-1, 1]^k, and the noise's standard deviation on the diagonal."""
     v = np.ascontiguousarray(np.column_stack([np.ones(len(unit), dtype=np.float32), unit]))
     size = v.shape[1]
@@ -263,13 +263,13 @@ class NoisyGibbsMean(_NoisyGibbs):
         return self
 
     def _normal(
-        self, unit: NDArray[np.float32], report: GaussianReport, keys: Keys, rng: np.random.Generator
+        self, unit: NDArray[np.float32], report: BaselineReport, keys: Keys, rng: np.random.Generator
     ) -> Array:
         moment, noise = _moments(unit, report, keys)
         return self._normal_chain(moment, noise, len(unit), rng)[0]
 
     def _exponential(
-        self, unit: NDArray[np.float32], report: GaussianReport, keys: Keys, rng: np.random.Generator
+        self, unit: NDArray[np.float32], report: BaselineReport, keys: Keys, rng: np.random.Generator
     ) -> Array:
         """theta | s ~ InverseGamma(n + 1, n s), s | theta ~ N(theta, theta^2 / n) given the noisy mean, restricted to
         s > 0; over independent chains.  Units of half the range: x in [0, 2], unit coordinates are x - 1."""

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.baselines.report import EitherReport, GaussianReport
+from pgbb_fast.baselines.report import BaselineReport, EitherReport
 from pgbb_fast.errors import DomainError
 from pgbb_fast.posterior import AffineMap, Posterior, Shapes
 from pgbb_fast.privacy import Report
@@ -78,8 +78,8 @@ class Fitted(Spender):
         return posterior
 
     @property
-    def privacy_(self) -> GaussianReport:
+    def privacy_(self) -> BaselineReport:
         """What was spent, on what, under which adjacency."""
         report = self.posterior_.privacy
-        assert isinstance(report, GaussianReport)
+        assert isinstance(report, BaselineReport)
         return report

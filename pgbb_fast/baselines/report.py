@@ -13,13 +13,13 @@ from pgbb_fast.accountant import SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.errors import DomainError, PrivacyError
 from pgbb_fast.privacy import ADJACENCY, Circumstances, Report, guarantee, require_accounted, require_guarantee
 
-__all__ = ["EitherReport", "GaussianReport", "NoGuarantee", "calibrated", "share_multiplier"]
+__all__ = ["BaselineReport", "EitherReport", "NoGuarantee", "calibrated", "share_multiplier"]
 
 WHOLE = 1.0 - 1e-12  # shares are scaled by this, so that rounding can't make them add up to more than one
 
 
 @dataclass(frozen=True)
-class GaussianReport(Circumstances):
+class BaselineReport(Circumstances):
     """What the noisy sums of a baseline spend.
 
     Attributes
@@ -128,7 +128,7 @@ class EitherReport:
         if not all(check.positive("privacy", "shares", share) for share in shares) or math.fsum(shares) > 1.0 + 1e-13:
             raise DomainError("privacy: shares must be positive and add up to at most 1")
         parts = {"mechanism": mechanism, "shares": shares, "what": str(values["what"])}
-        return GaussianReport(**{**values, **parts})
+        return BaselineReport(**{**values, **parts})
 
 
 @lru_cache(maxsize=64)

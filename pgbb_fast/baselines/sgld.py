@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
-from pgbb_fast.baselines.report import GaussianReport, calibrated
+from pgbb_fast.baselines.report import BaselineReport, calibrated
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
 from pgbb_fast.budget import Budget
 from pgbb_fast.estimators.base import PrivateEstimator
@@ -76,7 +76,7 @@ class DPSGLD(ModelBaseline):
         self.step_size = None if step_size is None else check.positive(self._who, "step_size", step_size)
         self.deduct_noise = bool(deduct_noise)
 
-    def plan(self, n: int) -> GaussianReport:
+    def plan(self, n: int) -> BaselineReport:
         """What ``fit`` on n records will spend and with which noise; touches no record and spends nothing."""
         check.integer(self._who, "n", n, 1)
         mechanism, spent = calibrated(
@@ -90,7 +90,7 @@ class DPSGLD(ModelBaseline):
         )
         what, seeded = "noisy clipped minibatch gradients (SGLD)", self.model.seed is not None
         budget = self.model.epsilon
-        return GaussianReport(spent, self.model.delta, n, mechanism, what, budget=budget, undone_by_seed=seeded)
+        return BaselineReport(spent, self.model.delta, n, mechanism, what, budget=budget, undone_by_seed=seeded)
 
     @unseen()
     def fit(self, X: Any, y: Any = None, *, budget: Budget | None = None) -> Self:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
-from pgbb_fast.baselines.report import GaussianReport
+from pgbb_fast.baselines.report import BaselineReport
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator, Unit
 from pgbb_fast.estimators.records import require_host
@@ -57,7 +57,7 @@ class Target:
         """Quantile levels; empty when the loss has no index."""
         return tuple(rule for rule in self.loss.rules if not np.isnan(rule))
 
-    def posterior(self, sample: Array, privacy: GaussianReport) -> SampledPosterior:
+    def posterior(self, sample: Array, privacy: BaselineReport) -> SampledPosterior:
         """The released draws (m, L, d), in unit coordinates."""
         return SampledPosterior(
             sample, rules=self.rules, to_natural=self.to_natural, names=self.names, privacy=privacy
@@ -106,7 +106,7 @@ class ModelBaseline(Fitted):
     Attributes
     ----------
     posterior_ : SampledPosterior
-    privacy_ : GaussianReport
+    privacy_ : BaselineReport
     """
 
     _who = "ModelBaseline"

@@ -12,7 +12,7 @@ from pgbb_fast import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegress
 from pgbb_fast.accountant import SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.baselines import (
     DPSGLD,
-    GaussianReport,
+    BaselineReport,
     NoisyGibbsMean,
     NoisyGibbsRegressor,
     NoisyNewton,
@@ -350,7 +350,7 @@ def test_the_contract(name, tmp_path):
     assert method.fit(*data(500)) is method
     posterior = method.posterior_
     assert isinstance(posterior, SampledPosterior)
-    assert isinstance(method.privacy_, GaussianReport)
+    assert isinstance(method.privacy_, BaselineReport)
     assert method.privacy_ == method.plan(500)
     assert method.privacy_.epsilon <= 1.0
     assert "differential privacy" in method.privacy_.statement()
