@@ -29,7 +29,7 @@ SETTLED = 4  # last steps at one place
 MEMORY = 0.7  # of the steps for the location, while they are made
 CERTAIN = 0.5  # relative standard deviation of f between the phases
 STEEPER, SURE = 2.0, 3.0  # times f, and standard errors: a slope among the steps for the location that says "heaped"
-ARRIVED = 0.5  # residual scales: a last step longer than that, and than its error, means that the search is lost
+ARRIVED = 0.5  # residual scales: a last step longer than that, of a gradient above noise: the search is lost
 PRIOR = 0.5  # relative standard deviation of a diagonal entry of the scores' moment around a correct model's
 THEORY, LEAST_THEORY = 0.6, 0.1  # relative error of a logistic model's H by its coefficients and the features' moments
 OFF = 0.1  # guess of that of an entry off the diagonal, learnt from all of them
@@ -202,8 +202,9 @@ def _local(asked: Asked, path: Path, place: Array, hessian: Hessian, rule: int) 
     step = np.linalg.solve(hessian.matrix + public, gradient)
     f = float(np.median(np.diag(hessian.matrix)))
     scale = asked.loss.range_of_quadratic(rule, f)
-    error = math.sqrt(variance / count * d) / f
-    lost = float(np.linalg.norm(step)) > max(ARRIVED * scale, 3.0 * error)
+    # a long step along which H is small may be all noise: what tells is the gradient
+    unlike_noise = float(np.linalg.norm(gradient)) > SURE * math.sqrt(variance / count * d)
+    lost = float(np.linalg.norm(step)) > ARRIVED * scale and unlike_noise
     return LocalPosterior(
         centre,
         gradient,
