@@ -33,10 +33,11 @@ import simulation  # calibrates once for each set of public numbers
 from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import expit, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from pgbb_fast import (
     PrivateExpectileRegressor,
+    PrivateGeneralisedRegressor,
     PrivateHuberRegressor,
     PrivateLogisticRegressor,
     PrivateQuantileRegressor,
@@ -161,6 +162,31 @@ def of_linear(model: Any, p: int) -> Array:
     return np.array([[0.0, *slopes(p)]])
 
 
+def counts(X: Array, rng: np.random.Generator) -> Array:
+    """Poisson with log mean x'b; at most 20, which hardly ever matters."""
+    return np.minimum(rng.poisson(np.exp(X @ slopes(X.shape[1]))), 20.0)
+
+
+def poisson(y: float, eta: float) -> float:
+    """Slope of Poisson's log likelihood, its sign changed."""
+    return math.exp(eta) - y
+
+
+def probits(X: Array, rng: np.random.Generator) -> Array:
+    """Bernoulli, some 4% ones: Phi(-1.9 + x'b / 2)."""
+    return (rng.random(len(X)) < ndtr(X @ slopes(X.shape[1]) / 2.0 - 1.9)).astype(np.float64)
+
+
+def probit(y: float, eta: float) -> float:
+    """Slope of the probit log likelihood, its sign changed."""
+    p, q = float(ndtr(eta)), float(ndtr(-eta))
+    return math.exp(-0.5 * eta * eta) / math.sqrt(2.0 * math.pi) * (p - y) / max(p * q, 1e-12)
+
+
+def of_probits(model: Any, p: int) -> Array:
+    return np.array([[-1.9, *slopes(p) / 2.0]])
+
+
 def of_rare(model: Any, p: int) -> Array:
     return np.array([[-3.9, *slopes(p)]])
 
@@ -249,6 +275,14 @@ CELLS = (
     Cell("heaped, median, n = 20,000, epsilon 4", 20_000, 1, 4.0, QUANTILE, HEAP, heaped, of_heap),
     Cell(
         "expectile .9, n = 5,000", 5_000, 1, 1.0, PrivateExpectileRegressor, {**Y, "level": 0.9}, linear, of_expectiles
+    ),
+    Cell(
+        "Poisson, a slope of one's own, n = 5,000, p = 3", 5_000, 3, 1.0, PrivateGeneralisedRegressor,
+        {"slope": poisson, "slope_bound": 20.0, "eta_reach": 3.0, "y_bounds": (0, 20)}, counts, of_linear,
+    ),
+    Cell(
+        "probit, a slope of one's own, 4% ones, n = 5,000, p = 3", 5_000, 3, 1.0, PrivateGeneralisedRegressor,
+        {"slope": probit, "slope_bound": 4.0, "eta_reach": 3.0, "y_bounds": (0, 1)}, probits, of_probits,
     ),
     Cell(
         "tau = .95, n = 2,000, exponential errors, y in [-10, 10]", 2_000, 1, 1.0, QUANTILE,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
@@ -33,10 +33,13 @@ __all__ = [
     "own_loss",
     "own_slope",
     "smoothed_quantile",
+    "with_curvature",
 ]
 
 QUANTILE_KERNELS = ("gaussian", "logistic")
 TYPICAL = 0.1  # residual scale over half the range of y, as the planner guesses it
+BENDS = 1.6  # as the logistic loss, whose curvature changes by a factor e over a logit
+CURVATURES, SAME = 401, 1e-6  # points of a curvature's grid; of the largest slope: what counts as nothing
 LONGEST = 2.0**100  # of the entries of a gradient of the user's own
 LOCATION = frozenset({"mean", "exponential_mean"})  # kernels of losses without a response
 RecordGradient = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
@@ -69,6 +72,8 @@ class Loss:
         Correlation of the rules' scores for normal residuals; None: that of quantile levels.
     slope : callable, optional
         A slope of the user's own, (y, eta) -> d loss / d eta of one record, over its bound; ``kernel`` is "own".
+    curvature : (grid, values), optional
+        Expected d slope / d eta on a grid of eta, where it is known (:func:`with_curvature`).
     gradient : callable, optional
         Or gradients of the user's own, theta (d,), x (m, p), y (m,) -> (m, d), row i a function of theta and record i.
     """
@@ -85,6 +90,19 @@ class Loss:
     correlation: tuple[tuple[float, ...], ...] | None = None
     slope: Callable[[float, float], float] | None = None
     gradient: RecordGradient | None = None
+    curvature: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+    @property
+    def knows_curvature(self) -> bool:
+        """Whether a record's expected second derivative in eta is a known function of eta."""
+        return self.kernel == "logistic" or self.curvature is not None
+
+    def curvature_at(self, eta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """That second derivative."""
+        if self.curvature is not None:
+            return np.asarray(np.interp(eta, *self.curvature))
+        p = expit(eta)
+        return np.asarray(p * (1.0 - p))
 
     @property
     def is_quantile(self) -> bool:
@@ -122,8 +140,10 @@ class Loss:
 
     def range_of_quadratic(self, rule: int, f: float) -> float:
         """A scale of x'theta over which the loss's mean gradient bends: the residual scale that f reveals; of the
-        logistic loss, whose f has no part in it, that at which f is largest (in logits)."""
-        return self.density(rule) / (0.25 if self.kernel == "logistic" else f)
+        logistic loss, whose f has no part in it, that at which f is largest (in logits), and likewise where a slope of
+        the user's own has a known derivative: as many times the range over which that changes by a factor e."""
+        own = self.density(rule) / (0.25 if self.kernel == "logistic" else f)
+        return own if self.curvature is None else min(own, BENDS * _bend(*self.curvature))
 
     def curvature_limit(self, rule: int) -> float:
         """Largest second derivative of the loss in the linear predictor, a bound of f in H = f E[x x']: 1/4 (logistic),
@@ -259,6 +279,47 @@ def expectile(levels: Sequence[float], reach: float) -> Loss:
     slopes = [np.where(e > 0.0, tau, 1.0 - tau) * e for tau, e in zip(taus, residuals, strict=True)]
     correlation = _correlation(slopes, np.exp(-0.5 * z * z))
     return Loss("expectile", taus, tuple((tau, r) for tau in taus), bound, correlation=correlation)
+
+
+def _bend(grid: Sequence[float], values: Sequence[float]) -> float:
+    """The shortest range of eta over which a curvature changes by a factor e, where it is not next to nothing."""
+    height = np.asarray(values)
+    middle = (height[1:] + height[:-1]) / 2.0
+    seen = middle > 1e-3 * height.max()
+    change = float(np.max(np.abs(np.diff(height)[seen]) / middle[seen] / np.diff(np.asarray(grid))[seen], initial=0.0))
+    return 1.0 / max(change, 1e-300)
+
+
+def with_curvature(loss: Loss, ys: Sequence[float], reach: float, needed: float) -> Loss:
+    """``loss`` with the expected derivative of its slope, if the slope is linear in y, as the score of every
+    generalised linear model (McCullagh and Nelder 1989, section 2.5): a(eta) + b(eta) y.  Public calls only.
+
+    Where the model is right the slope's mean at given features is zero, so E y = -a/b, and the derivative's is
+    a' - a b'/b.  With the canonical link b' = 0, and it is a' whether the model is right or not.  Differences over
+    ``reach`` / 400, on a grid of eta in [-reach, reach]; it must be found in [-needed, needed] at least.
+    """
+    assert loss.slope is not None
+    grid = np.linspace(-reach, reach, CURVATURES)
+    step = float(grid[1] - grid[0]) / 2.0
+    slopes, derivatives = np.empty((2, len(ys), len(grid)))
+    for i, y in enumerate(ys):
+        for j, eta in enumerate(grid.tolist()):
+            low, high = loss.slope(y, eta - step), loss.slope(y, eta + step)
+            slopes[i, j], derivatives[i, j] = (low + high) / 2.0, (high - low) / (2.0 * step)
+    finite = np.isfinite(slopes).all(axis=0) & np.isfinite(derivatives).all(axis=0)
+    slopes, derivatives = np.where(finite, slopes, 0.0), np.where(finite, derivatives, 0.0)
+    design = np.column_stack([np.ones(len(ys)), np.asarray(ys) / max(map(abs, ys))])
+    (a, b), (da, db) = (np.linalg.lstsq(design, part)[0] for part in (slopes, derivatives))
+    off = np.abs(slopes - design @ np.stack([a, b])).max(axis=0)
+    found = da - a * db / np.where(b == 0.0, 1.0, b)
+    good = finite & (off <= SAME * np.abs(slopes).max()) & (b != 0.0) & (found > 0.0)
+    middle = len(grid) // 2
+    wrong = np.flatnonzero(~good)
+    first = int(wrong[wrong < middle].max(initial=-1)) + 1
+    last = int(wrong[wrong >= middle].min(initial=len(grid)))
+    if middle - first < needed / step / 2.0 or last - 1 - middle < needed / step / 2.0:  # about 0, as far as it matters
+        return loss
+    return replace(loss, curvature=(tuple(grid[first:last].tolist()), tuple(found[first:last].tolist())))
 
 
 def own_slope(slope: Callable[[float, float], float], bound: float) -> Loss:

@@ -15,7 +15,7 @@ from pgbb_fast.estimators.base import Unit
 from pgbb_fast.estimators.design import MOST_REACH, Design, interval
 from pgbb_fast.estimators.regression import PrivateRegressor
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
-from pgbb_fast.losses import Loss, logistic, own_slope
+from pgbb_fast.losses import Loss, logistic, own_slope, with_curvature
 
 __all__ = ["PrivateGeneralisedRegressor", "PrivateLogisticRegressor", "two_classes"]
 
@@ -112,8 +112,9 @@ class PrivateGeneralisedRegressor(PrivateRegressor):
     def _loss(self, n: int, p: int, reach: float) -> Loss:
         assert self.y_bounds is not None
         assert self._own.slope is not None
-        for y in np.linspace(*self.y_bounds, 5).tolist():
+        ys = np.linspace(*self.y_bounds, 5).tolist()
+        for y in ys:
             for eta in np.linspace(1.0 - reach, reach - 1.0, 9).tolist():
                 if not math.isfinite(self._own.slope(y, eta)):
                     raise DomainError(f"{self._who}: slope({y:g}, {eta:g}) fails or is not finite")
-        return self._own
+        return with_curvature(self._own, ys, reach - 1.0, min(self._reach, reach - 1.0))

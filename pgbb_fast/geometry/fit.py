@@ -31,7 +31,8 @@ CERTAIN = 0.5  # relative standard deviation of f between the phases
 STEEPER, SURE = 2.0, 3.0  # times f, and standard errors: a slope among the steps for the location that says "heaped"
 ARRIVED = 0.5  # residual scales: a last step longer than that, of a gradient above noise: the search is lost
 PRIOR = 0.5  # relative standard deviation of a diagonal entry of the scores' moment around a correct model's
-THEORY, LEAST_THEORY = 0.6, 0.1  # relative error of a logistic model's H by its coefficients and the features' moments
+UNKNOWN = 0.5  # relative error of the features' moment as the shape of H, for a slope of the user's own
+THEORY, LEAST_THEORY = 0.6, 0.1  # relative error of H by a model's coefficients and the features' moments
 OFF = 0.1  # guess of that of an entry off the diagonal, learnt from all of them
 WEIGHT = 10.0  # entries that the guess counts for
 
@@ -90,7 +91,7 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
             near *= ~settled  # what moved between them is little, and not by design
         slope = path.slope(near)
         own = Slope(slope.matrix * moved[j], slope.spread * moved[j] ** 2, slope.noise)
-        if loss.kernel == "logistic":
+        if loss.knows_curvature:
             own = _with_theory(asked, own, shapes[j], v, float(path.noise[-1]) / places[-1].sum())
         slopes.append(_hessian(asked, own, shapes[j], j))
     local = [
@@ -165,7 +166,7 @@ def _rotation(d: int, rng: np.random.Generator) -> Array:
 
 
 def _with_theory(asked: Asked, own: Slope, shape: Array, v: Array, variance: float) -> Slope:
-    """The measured H of a logistic model with what its coefficients say that it is.
+    """The measured H of a generalised linear model with what its coefficients say that it is.
 
     The latter's relative error is that of f by the error of v, H^-1 times the noise of the gradient, with ``variance``,
     and one for features that aren't normal: next to nothing where the predictor's variance is small beside the logistic
@@ -188,6 +189,8 @@ def _hessian(asked: Asked, own: Slope, shape: Array, rule: int) -> Hessian:
     loss, known = asked.loss, asked.white.shape
     m = len(known.matrix)
     other = replace(known, matrix=shape[:m, :m])
+    if loss.own and not loss.knows_curvature:  # whose curvature may depend on the predictor in any way
+        other = replace(other, spread=known.spread + UNKNOWN**2 / known.noise * np.eye(m))
     return combined(own, [other], loss.curvature_scale(rule), loss.curvature_limit(rule))
 
 

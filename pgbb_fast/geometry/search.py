@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.geometry.door import Door
-from pgbb_fast.geometry.logistic import normal_hessian
+from pgbb_fast.geometry.glm import normal_hessian
 from pgbb_fast.geometry.path import Path
 from pgbb_fast.geometry.stacking import Stacking, shifts
 from pgbb_fast.geometry.whitening import Whitening
@@ -79,9 +79,9 @@ class Asked:
         shape = np.eye(self.d)
         shape[:m, :m] = self.white.shape.matrix
         shapes = np.repeat(shape[None], len(theta), axis=0)
-        if self.loss.kernel == "logistic":
+        if self.loss.knows_curvature:
             for one, v in zip(shapes, self.mapped(theta), strict=True):
-                hessian = self._logistic(v)
+                hessian = self._hessian(v)
                 one[:] = hessian * (np.trace(shape) / max(float(np.trace(hessian)), 1e-300))
         return shapes
 
@@ -95,9 +95,10 @@ class Asked:
         moves = DIFFERENCE * np.eye(self.d)
         return np.stack([(log_f(v + move) - log_f(v - move)) / (2.0 * DIFFERENCE) for move in moves], axis=1)
 
-    def _logistic(self, v: Array) -> Array:
-        """H of a logistic model at v."""
-        return normal_hessian(v, self.white.mapping @ self.white.centre, self.white.shape.matrix)
+    def _hessian(self, v: Array) -> Array:
+        """H at v where the loss knows its curvature."""
+        centre = self.white.mapping @ self.white.centre
+        return normal_hessian(v, centre, self.white.shape.matrix, self.loss.curvature_at)
 
     def theta(self, v: Array) -> Array:
         """(L, d) from the mapped coordinates."""
@@ -137,9 +138,9 @@ class Asked:
             return 0.8 / theta[:, -1]
         if self.loss.kernel == "expectile":
             return np.full(len(theta), 0.5)
-        if self.loss.kernel == "logistic":
+        if self.loss.knows_curvature:
             trace = float(np.trace(self.white.shape.matrix))
-            return np.array([np.trace(self._logistic(v)) / trace for v in self.mapped(theta)])
+            return np.array([np.trace(self._hessian(v)) / trace for v in self.mapped(theta)])
         return None
 
     @property

@@ -21,11 +21,11 @@ from pgbb_fast.account import FEATURES, GRADIENT, SCORE, report_of
 from pgbb_fast.errors import BudgetError
 from pgbb_fast.geometry import door as doors
 from pgbb_fast.geometry.door import Door
-from pgbb_fast.geometry.logistic import normal_hessian
+from pgbb_fast.geometry.glm import normal_hessian
 from pgbb_fast.geometry.stacking import stacking
 from pgbb_fast.geometry.whitening import triangular, whiten
 from pgbb_fast.kernels.arguments import Records
-from pgbb_fast.losses import smoothed_quantile
+from pgbb_fast.losses import logistic, own_slope, smoothed_quantile, with_curvature
 from pgbb_fast.posterior import Posterior
 from pgbb_fast.releases import Keys
 
@@ -156,8 +156,34 @@ def test_the_hessian_of_a_logistic_model_against_quadrature(v):
     x = centre + z @ root.T
     p = special.expit(x @ np.array(v))
     expected = (x * (np.outer(weights, weights).ravel() / weights.sum() ** 2 * p * (1.0 - p))[:, None]).T @ x
-    found = normal_hessian(np.array(v), centre, root @ root.T + np.outer(centre, centre))
+    found = normal_hessian(np.array(v), centre, root @ root.T + np.outer(centre, centre), logistic().curvature_at)
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9 * expected.max())
+
+
+def density(x):
+    return math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+
+
+@pytest.mark.parametrize(
+    ("slope", "curvature"),
+    [
+        (lambda y, eta: math.exp(eta) - y, np.exp),
+        (lambda y, eta: 1.0 - y * math.exp(-eta), np.ones_like),  # gamma, log link: E y exp(-eta) = 1
+        (
+            lambda y, eta: density(eta) * (special.ndtr(eta) - y) / (special.ndtr(eta) * special.ndtr(-eta)),
+            lambda eta: stats.norm.pdf(eta) ** 2 / (stats.norm.cdf(eta) * stats.norm.sf(eta)),  # Fisher's information
+        ),
+        (lambda y, eta: math.tanh(eta - y), None),
+        (lambda y, eta: abs(y - 0.5) * eta, None),
+    ],
+)
+def test_the_curvature_of_a_slope_of_ones_own(slope, curvature):
+    """That of generalised linear models in closed form; none where the slope is not linear in y."""
+    loss = with_curvature(own_slope(slope, 2.0), [0.0, 0.25, 0.5, 0.75, 1.0], 4.0, 3.0)
+    assert loss.knows_curvature == (curvature is not None)
+    if curvature is not None:
+        eta = np.linspace(-3.0, 3.0, 50)
+        assert loss.curvature_at(eta) == pytest.approx(curvature(eta) / 2.0, rel=1e-3)
 
 
 def test_rare_classes_are_found_and_covered():
