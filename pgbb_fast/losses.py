@@ -39,7 +39,7 @@ __all__ = [
 QUANTILE_KERNELS = ("gaussian", "logistic")
 TYPICAL = 0.1  # residual scale over half the range of y, as the planner guesses it
 BENDS = 1.6  # as the logistic loss, whose curvature changes by a factor e over a logit
-CURVATURES, SAME = 401, 1e-6  # points of a curvature's grid; of the largest slope: what counts as nothing
+CURVATURES, SAME = 401, 1e-6  # points of a curvature's grid; of the largest slope there: what counts as nothing
 LONGEST = 2.0**100  # of the entries of a gradient of the user's own
 LOCATION = frozenset({"mean", "exponential_mean"})  # kernels of losses without a response
 RecordGradient = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
@@ -312,7 +312,7 @@ def with_curvature(loss: Loss, ys: Sequence[float], reach: float, needed: float)
     (a, b), (da, db) = (np.linalg.lstsq(design, part)[0] for part in (slopes, derivatives))
     off = np.abs(slopes - design @ np.stack([a, b])).max(axis=0)
     found = da - a * db / np.where(b == 0.0, 1.0, b)
-    good = finite & (off <= SAME * np.abs(slopes).max()) & (b != 0.0) & (found > 0.0)
+    good = finite & (off <= SAME * np.abs(slopes).max(axis=0)) & (b != 0.0) & (found > 0.0)
     middle = len(grid) // 2
     wrong = np.flatnonzero(~good)
     first = int(wrong[wrong < middle].max(initial=-1)) + 1

@@ -1,7 +1,8 @@
 """The Hessian of a generalised linear model where its coefficients, and the features' first two moments, are known.
 
 With the canonical link (logistic, Poisson) a record's slope is m(eta) - y, so H = E m'(eta) x~ x~' is a function of the
-features and of theta alone, whatever the responses are.  With features that are normal with mean c and covariance K,
+features and of theta alone, whatever the responses are; with another link the expected derivative of the slope, where
+the model is right, stands for m' (``losses.with_curvature``).  With features that are normal with mean c and covariance K,
 eta = x~'v is normal, sigma^2 = v'K v, and by Stein's lemma (1981)
 
     E m' x~ x~' = E m' (K + c c') + E m'' (c v'K + K v c') + E m''' K v v'K,
