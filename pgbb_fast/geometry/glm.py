@@ -2,8 +2,8 @@
 
 With the canonical link (logistic, Poisson) a record's slope is m(eta) - y, so H = E m'(eta) x~ x~' is a function of the
 features and of theta alone, whatever the responses are; with another link the expected derivative of the slope, where
-the model is right, stands for m' (``losses.with_curvature``).  With features that are normal with mean c and covariance K,
-eta = x~'v is normal, sigma^2 = v'K v, and by Stein's lemma (1981)
+the model is right, stands for m' (``losses.with_curvature``).  With features that are normal with mean c and covariance
+K, eta = x~'v is normal, sigma^2 = v'K v, and by Stein's lemma (1981)
 
     E m' x~ x~' = E m' (K + c c') + E m'' (c v'K + K v c') + E m''' K v v'K,
     E m'' = E m' z / sigma,    E m''' = E m' (z^2 - 1) / sigma^2,    z = (eta - E eta) / sigma.
