@@ -40,6 +40,7 @@ QUANTILE_KERNELS = ("gaussian", "logistic")
 TYPICAL = 0.1  # residual scale over half the range of y, as the planner guesses it
 BENDS = 1.6  # as the logistic loss, whose curvature changes by a factor e over a logit
 CURVATURES, SAME = 401, 1e-6  # points of a curvature's grid; of the largest slope there: what counts as nothing
+TOO_NEAR = 1e-6  # points of that grid
 LONGEST = 2.0**100  # of the entries of a gradient of the user's own
 LOCATION = frozenset({"mean", "exponential_mean"})  # kernels of losses without a response
 RecordGradient = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
@@ -301,6 +302,8 @@ def with_curvature(loss: Loss, ys: Sequence[float], reach: float, needed: float)
     assert loss.slope is not None
     grid = np.linspace(-reach, reach, CURVATURES)
     step = float(grid[1] - grid[0]) / 2.0
+    if not step > TOO_NEAR:  # differences would be of rounding errors
+        return loss
     slopes, derivatives = np.empty((2, len(ys), len(grid)))
     for i, y in enumerate(ys):
         for j, eta in enumerate(grid.tolist()):
