@@ -95,9 +95,13 @@ def linear(X: Array, rng: np.random.Generator) -> Array:
     return np.asarray(X @ slopes(X.shape[1]) + ERROR * rng.standard_normal(len(X)))
 
 
-def classes(X: Array, rng: np.random.Generator) -> Array:
-    """Bernoulli with log odds x'b."""
-    return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]))).astype(np.float64)
+def ones(base: float) -> Callable[[Array, np.random.Generator], Array]:
+    """Bernoulli with log odds base + x'b: some 3% ones at -3.9, 2% at -4.3."""
+    return lambda X, rng: (rng.random(len(X)) < expit(X @ slopes(X.shape[1]) + base)).astype(np.float64)
+
+
+def of_ones(base: float) -> Callable[[Any, int], Array]:
+    return lambda model, p: np.array([[base, *slopes(p)]])
 
 
 def skewed(X: Array, rng: np.random.Generator) -> Array:
@@ -138,16 +142,6 @@ def separated(X: Array, rng: np.random.Generator) -> Array:
     return (X[:, 0] > 0.0).astype(np.float64)
 
 
-def rare(X: Array, rng: np.random.Generator) -> Array:
-    """Some 3% ones: log odds -3.9 + x'b."""
-    return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]) - 3.9)).astype(np.float64)
-
-
-def rarer(X: Array, rng: np.random.Generator) -> Array:
-    """Some 2% ones: log odds -4.3 + x'b."""
-    return (rng.random(len(X)) < expit(X @ slopes(X.shape[1]) - 4.3)).astype(np.float64)
-
-
 def heaped(X: Array, rng: np.random.Generator) -> Array:
     """Four fifths at 0, the rest uniform on [0, 100]."""
     return np.where(rng.random(len(X)) < 0.8, 0.0, rng.uniform(0.0, 100.0, len(X)))
@@ -185,14 +179,6 @@ def probit(y: float, eta: float) -> float:
 
 def of_probits(model: Any, p: int) -> Array:
     return np.array([[-1.9, *slopes(p) / 2.0]])
-
-
-def of_rare(model: Any, p: int) -> Array:
-    return np.array([[-3.9, *slopes(p)]])
-
-
-def of_rarer(model: Any, p: int) -> Array:
-    return np.array([[-4.3, *slopes(p)]])
 
 
 def of_steep(model: Any, p: int) -> Array:
@@ -238,9 +224,9 @@ CELLS = (
     *(Cell(f"median, n = {n}", n, 1, 1.0, QUANTILE, Y, linear, of_quantiles) for n in (100, 300)),
     Cell("median, n = 2,000, p = 3", 2_000, 3, 1.0, QUANTILE, Y, linear, of_quantiles),
     Cell("Huber, n = 2,000, p = 3", 2_000, 3, 1.0, PrivateHuberRegressor, Y, linear, of_linear),
-    Cell("logistic, n = 300", 300, 1, 1.0, LOGISTIC, {}, classes, of_linear),
-    Cell("logistic, 3% ones, n = 5,000", 5_000, 1, 1.0, LOGISTIC, {}, rare, of_rare),
-    Cell("logistic, 2% ones, n = 20,000, p = 3", 20_000, 3, 1.0, LOGISTIC, {}, rarer, of_rarer),
+    Cell("logistic, n = 300", 300, 1, 1.0, LOGISTIC, {}, ones(0.0), of_ones(0.0)),
+    Cell("logistic, 3% ones, n = 5,000", 5_000, 1, 1.0, LOGISTIC, {}, ones(-3.9), of_ones(-3.9)),
+    Cell("logistic, 2% ones, n = 20,000, p = 3", 20_000, 3, 1.0, LOGISTIC, {}, ones(-4.3), of_ones(-4.3)),
     Cell(
         "logistic, nearly separated, n = 5,000, p = 2", 5_000, 2, 1.0, LOGISTIC,
         {"coef_bounds": [(-20, 20)] * 2}, steep, of_steep,

@@ -27,7 +27,7 @@ from pgbb_fast.privacy import (
 )
 from pgbb_fast.remembered import remembered
 
-__all__ = ["AnyReport", "GaussianReport", "multiplier_of", "report_of"]
+__all__ = ["AnyReport", "GaussianReport", "multiplier_of", "report_of", "together"]
 
 UP = 1.0 + 1e-12  # by which multipliers and sums of shares are rounded to the safe side
 FEATURES, GRADIENT = "second moment of the features", "noisy clipped gradient"
@@ -75,7 +75,7 @@ class GaussianReport(Circumstances):
     @property
     def multiplier(self) -> float:
         """Noise multiplier of the one Gaussian release that all of them are together, rounded down."""
-        return _together((r.steps, float(r.noise_multiplier or 0.0)) for r in self.releases)
+        return together(self.releases)
 
     @property
     def steps(self) -> int:
@@ -123,8 +123,9 @@ class AnyReport:
         return GaussianReport.from_dict(values) if "releases" in values else PrivacyReport.from_dict(values)
 
 
-def _together(parts: Iterable[tuple[int, float]]) -> float:
-    return float(math.fsum(steps / multiplier**2 for steps, multiplier in parts) ** -0.5 / UP)
+def together(releases: Iterable[SubsampledGaussian]) -> float:
+    """Noise multiplier of the one Gaussian release that calibrated ones of all records are together, rounded down."""
+    return float(math.fsum(r.steps / float(r.noise_multiplier or 0.0) ** 2 for r in releases) ** -0.5 / UP)
 
 
 @lru_cache(maxsize=64)
@@ -161,9 +162,9 @@ def report_of(
         require_noise("calibrate", n, multiplier)
         releases.append(replace(PLAIN, steps=steps, noise_multiplier=multiplier))
         names.append(name)
-    together = _together((r.steps, float(r.noise_multiplier or 0.0)) for r in releases)
-    if not together >= whole:
+    all_of_them = together(releases)
+    if not all_of_them >= whole:
         raise DomainError("report_of: the shares of the releases exceed the budget")
     # `whole` was found to be within the budget, and more noise than that is no less private
-    spent = min(budget_epsilon, epsilon(replace(PLAIN, noise_multiplier=together), delta=budget_delta))
+    spent = min(budget_epsilon, epsilon(replace(PLAIN, noise_multiplier=all_of_them), delta=budget_delta))
     return GaussianReport(spent, budget_delta, n, tuple(releases), tuple(names), budget=budget_epsilon)

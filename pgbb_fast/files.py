@@ -29,10 +29,12 @@ from pgbb_fast.errors import DomainError
 __all__ = [
     "DESCRIPTION",
     "as_path",
+    "is_sealed",
     "read_pair",
     "replace_file",
     "require_writable_file",
     "require_writable_folder",
+    "sealed_json",
     "write_pair",
 ]
 
@@ -127,9 +129,7 @@ def write_pair(who: str, folder: object, description: Mapping[str, Any], arrays:
     content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     digest = hashlib.sha256(content).hexdigest()
     name = _arrays_name(digest)
-    body = {"sha256": NO_DIGEST, "format": FORMAT, "arrays": {"file": name, "sha256": digest}, **description}
-    text = (json.dumps(body, indent=1, allow_nan=False) + "\n").encode()
-    text = _sealed(text)
+    text = sealed_json({"format": FORMAT, "arrays": {"file": name, "sha256": digest}, **description})
     try:
         path.mkdir(parents=True, exist_ok=True)
         earlier = _named(path)
@@ -146,6 +146,16 @@ def write_pair(who: str, folder: object, description: Mapping[str, Any], arrays:
         with contextlib.suppress(OSError):  # an old file that can't be removed does no harm
             (path / earlier).unlink(missing_ok=True)
     return path
+
+
+def sealed_json(values: Mapping[str, Any]) -> bytes:
+    """``values`` as JSON that begins with the SHA-256 of its own bytes, zeros in place of the digest."""
+    return _sealed((json.dumps({"sha256": NO_DIGEST, **values}, indent=1, allow_nan=False) + "\n").encode())
+
+
+def is_sealed(text: bytes) -> bool:
+    """Whether ``text`` is as :func:`sealed_json` wrote something, to the byte."""
+    return text.startswith(HEAD) and _sealed(text) == text
 
 
 def _sealed(text: bytes) -> bytes:

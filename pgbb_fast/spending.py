@@ -6,8 +6,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
-from pgbb_fast.accountant.filters import Charge
-from pgbb_fast.budget import Budget
+from pgbb_fast.budget import Budget, Charge
 from pgbb_fast.errors import DomainError, NotFittedError
 from pgbb_fast.privacy import Circumstances
 

@@ -25,6 +25,7 @@ from pgbb_fast import (
 from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines import DPSGLD, NoisyNewton
 from pgbb_fast.bootstrap import Mean
+from pgbb_fast.files import sealed_json
 from pgbb_fast.posterior import Posterior
 
 N = 400
@@ -32,6 +33,7 @@ RNG = np.random.default_rng(3)
 X = RNG.uniform(-1, 1, (N, 2))
 Y = X @ [1.0, -1.0] + 0.3 * RNG.standard_normal(N)
 PUBLIC = {"x_bounds": [(-1, 1)] * 2, "y_bounds": (-4, 4)}
+GAUSS_CHARGE = {"label": "x", "epsilon": 1.0, "delta": 1e-6}
 GAUSS = {"sampling_rate": 1.0, "adjacency": "replace-one"}
 
 
@@ -192,6 +194,32 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         Budget.open(path, epsilon=7.0, delta=1e-6)
     with pytest.raises(DomainError):
         budget.spend(SubsampledGaussian(**GAUSS, steps=1, noise_multiplier=5.0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "pgbb-fast budget 0"},
+        {"adjacency": "add-remove"},
+        {"more": 1},
+        {"epsilon": -1.0},
+        {"accounting": "none"},
+        {"charges": [{"label": "x", "epsilon": math.pi, "delta": -1.0, "gaussians": []}]},
+        {"charges": [{"label": 3, "epsilon": 1.0, "delta": 1e-6, "gaussians": []}]},
+        {"charges": [{"label": "x", "epsilon": 1.0, "delta": 1e-6, "gaussians": [{"steps": 1}]}]},
+        {"charges": [{"label": "x", "epsilon": 1.0, "delta": 1e-6, "gaussians": []}]},  # not Gaussian
+        {"charges": 2 * [{**GAUSS_CHARGE, "gaussians": [{**GAUSS, "steps": 1, "noise_multiplier": 1.0}]}]},  # too many
+        {"charges": "none"},
+    ],
+)
+def test_a_file_that_was_made_anew_with_its_checksum_is_checked(tmp_path, change):
+    path = tmp_path / "b.json"
+    Budget.open(path, epsilon=2.0, delta=1e-6)
+    values = {**json.loads(path.read_text()), **change}
+    del values["sha256"]
+    path.write_bytes(sealed_json(values))
+    with pytest.raises((DomainError, PrivacyError)):
+        Budget.open(path)
 
 
 SPEND = """

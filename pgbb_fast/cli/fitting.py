@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ def _fit(
     """Fit, with a progress bar where there is a terminal to show it; seconds it took."""
     start = time.perf_counter()
     records = (X,) if y is None else (X, y)
-    fit: Any = lambda **kw: model.fit(*records, budget=budget, **kw)  # type: ignore[attr-defined]  # noqa: E731
+    fit: Any = partial(model.fit, *records, budget=budget)  # type: ignore[attr-defined]
     if quiet or not sys.stderr.isatty():
         fit()
     else:
@@ -265,8 +266,8 @@ def budget(file: str, fits: int, as_json: bool, **given: Any) -> None:
     if share is None:
         click.echo("Nothing is left.")
     else:
-        epsilon, delta = share["epsilon"], share["delta"]
-        click.echo(f"Left for each of {fits} further fit(s): epsilon {epsilon:.6g}, delta {delta:.6g}")
+        # in full: rounded up, they would no longer fit
+        click.echo(f"Left for each of {fits} further fit(s): epsilon {share['epsilon']!r}, delta {share['delta']!r}")
 
 
 COMMANDS = (demo, fit, draw, budget)

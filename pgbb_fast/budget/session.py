@@ -2,12 +2,11 @@
 
 A budget is charged before the first release of a fit, so that an interrupted one is charged too, and what it doesn't
 hold is refused before a record is touched.  What is asked for next may depend on everything seen so far
-(:mod:`pgbb_fast.accountant.filters`).
+(:mod:`pgbb_fast.budget.filters`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -20,15 +19,17 @@ from filelock import FileLock, Timeout
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import Guarantee, SubsampledGaussian
-from pgbb_fast.accountant.filters import FILTERS, Charge, fits_of
+from pgbb_fast.accountant import epsilon as epsilon_of
+from pgbb_fast.budget.filters import FILTERS, Charge
 from pgbb_fast.errors import BudgetError, DomainError
-from pgbb_fast.files import as_path, replace_file, require_writable_file
+from pgbb_fast.files import as_path, is_sealed, replace_file, require_writable_file, sealed_json
 from pgbb_fast.privacy import ADJACENCY, outward
 
 __all__ = ["Budget"]
 
 FORMAT = "pgbb-fast budget 1"
-FIELDS = ("format", "epsilon", "delta", "accounting", "adjacency", "charges", "sha256")
+FIELDS = {"sha256", "format", "epsilon", "delta", "accounting", "adjacency", "charges"}
+MOST_FITS = 10**6
 WAIT = 60.0  # seconds for another process that holds the file
 
 
@@ -55,7 +56,7 @@ class Budget:
     Notes
     -----
     *Formal guarantee.*  All that is released after it was charged is (epsilon, delta)-private together, however each
-    release was chosen after earlier ones were seen, and whenever one stops (:mod:`pgbb_fast.accountant.filters`), as
+    release was chosen after earlier ones were seen, and whenever one stops (:mod:`pgbb_fast.budget.filters`), as
     long as nothing else is released from these records.
 
     A budget in memory can't be copied or pickled, since copies could be spent twice; one in a file (:meth:`open`) can.
@@ -96,21 +97,29 @@ class Budget:
         who = "Budget.open"
         place = as_path(who, "path", path)
         require_writable_file(who, place)
+        given = {"epsilon": epsilon, "delta": delta, "accounting": accounting}
         with _locked(who, place):
             if place.exists():
-                found = _read(who, place)
-                given = {"epsilon": epsilon, "delta": delta, "accounting": accounting}
+                kept, charges = _read(who, place)
                 for name, value in given.items():
-                    own = getattr(found, name)
-                    if value is not None and value != own:
-                        raise DomainError(f"{who}: {place} has {name} = {own}; leave {name} out, or open another file")
+                    if value is not None and value != kept[name]:
+                        raise DomainError(
+                            f"{who}: {place} has {name} = {kept[name]}; leave {name} out, or open another file"
+                        )
+                found = cls(**kept)
+                found._require_within(who, place, charges)
+                found._charges = charges
             else:
                 if epsilon is None or delta is None:
                     raise DomainError(f"{who}: {place} is not there; give epsilon and delta to make it")
                 found = cls(epsilon, delta, accounting="gaussian" if accounting is None else accounting)
-                _write(found, place, ())
+                _write(found._settings, place, ())
         found._path = place
         return found
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"epsilon": self.epsilon, "delta": self.delta, "accounting": self.accounting}
 
     @property
     def epsilon(self) -> float:
@@ -148,7 +157,7 @@ class Budget:
         BudgetError
             Nothing is left.
         """
-        count = fits_of("Budget.share", fits)
+        count = check.integer("Budget.share", "fits", fits, 1, MOST_FITS)
         epsilon, delta = self._filter.share(self.charges, count)
         return {"epsilon": epsilon, "delta": delta}
 
@@ -172,9 +181,7 @@ class Budget:
         if not isinstance(label, str):
             raise DomainError(f"{who}: label must be a string, got {type(label).__name__}")
         if isinstance(what, SubsampledGaussian):
-            from pgbb_fast.accountant import epsilon
-
-            alone = epsilon(what, delta=self.delta)
+            alone = epsilon_of(what, delta=self.delta)
             charge = Charge(label=label, epsilon=alone, delta=self.delta, gaussians=(what,))
         elif isinstance(what, tuple) and len(what) == 2:
             one, two = check.positive(who, "epsilon", what[0]), check.real(who, "delta", what[1])
@@ -194,7 +201,7 @@ class Budget:
             now = self._checked(charges, charge)
             total = self._filter.total(now)
             if self._path is not None:
-                _write(self, self._path, now)
+                _write(self._settings, self._path, now)
             self._charges = now
         return (*total, len(now))
 
@@ -244,11 +251,19 @@ class Budget:
             held.enter_context(self._held)
             if self._path is not None:
                 held.enter_context(_locked(who, self._path))
-                found = _read(who, self._path)
-                if (found.epsilon, found.delta, found.accounting) != (self.epsilon, self.delta, self.accounting):
+                settings, charges = _read(who, self._path)
+                if settings != self._settings:
                     raise DomainError(f"{who}: {self._path} has become another budget; open it again")
-                self._charges = found._charges
+                self._require_within(who, self._path, charges)
+                self._charges = charges
             yield self._charges
+
+    def _require_within(self, who: str, path: Path, charges: tuple[Charge, ...]) -> None:
+        """Refuse a file that says that more was spent than there was."""
+        for charge in charges:
+            self._filter.require(charge)
+        if charges and not self._filter.holds(charges):
+            raise DomainError(f"{who}: {path} holds more charges than its budget; nothing was charged")
 
 
 def _opened(path: str) -> Budget:
@@ -267,43 +282,27 @@ def _locked(who: str, path: Path) -> Iterator[None]:
         raise DomainError(f"{who}: {path} can't be used ({error.strerror}); nothing was charged") from None
 
 
-def _digest(values: dict[str, Any]) -> str:
-    text = json.dumps({k: v for k, v in values.items() if k != "sha256"}, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+def _write(settings: dict[str, Any], path: Path, charges: tuple[Charge, ...]) -> None:
+    kept = [asdict(charge) for charge in charges]
+    replace_file(path, sealed_json({"format": FORMAT, **settings, "adjacency": ADJACENCY, "charges": kept}))
 
 
-def _write(budget: Budget, path: Path, charges: tuple[Charge, ...]) -> None:
-    values = {
-        "format": FORMAT,
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "accounting": budget.accounting,
-        "adjacency": ADJACENCY,
-        "charges": [asdict(charge) for charge in charges],
-    }
-    replace_file(path, json.dumps({**values, "sha256": _digest(values)}, indent=1).encode())
-
-
-def _read(who: str, path: Path) -> Budget:
-    """The budget in ``path``, with its charges; every number is checked, and the sum of them against the budget."""
+def _read(who: str, path: Path) -> tuple[dict[str, Any], tuple[Charge, ...]]:
+    """Settings and charges of the budget in ``path``; every number of a charge is checked."""
     try:
-        values = json.loads(path.read_bytes())
+        text = path.read_bytes()
     except FileNotFoundError:
         raise DomainError(f"{who}: {path} is gone, and with it what was spent; nothing was charged") from None
-    except (ValueError, RecursionError):
-        raise DomainError(f"{who}: {path} is no budget file, or damaged; nothing was charged") from None
+    if not is_sealed(text):
+        raise DomainError(f"{who}: {path} is no budget file, or was changed or damaged; nothing was charged")
     try:
-        if set(values) != set(FIELDS) or values["format"] != FORMAT or values["adjacency"] != ADJACENCY:
-            raise DomainError(f"{who}: {path} is no budget file of this version; nothing was charged")
-        if values["sha256"] != _digest(values):
-            raise DomainError(f"{who}: {path} was changed or damaged since it was written; nothing was charged")
-        found = Budget(values["epsilon"], values["delta"], accounting=values["accounting"])
-        found._charges = tuple(
+        values = json.loads(text)
+        if set(values) != FIELDS or values["format"] != FORMAT or values["adjacency"] != ADJACENCY:
+            raise ValueError
+        charges = tuple(
             Charge(**{**one, "gaussians": tuple(SubsampledGaussian(**part) for part in one["gaussians"])})
             for one in values["charges"]
         )
-    except (TypeError, KeyError, AttributeError):
-        raise DomainError(f"{who}: {path} is malformed; nothing was charged") from None
-    if found._charges and not found._filter.holds(found._charges):
-        raise DomainError(f"{who}: {path} holds more charges than its budget; nothing was charged")
-    return found
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):  # a DomainError is a ValueError
+        raise DomainError(f"{who}: {path} is malformed, or another version's; nothing was charged") from None
+    return {name: values[name] for name in ("epsilon", "delta", "accounting")}, charges

@@ -31,16 +31,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pgbb_fast.accountant.api import epsilon, noise_multiplier
-from pgbb_fast.accountant.ledger import Guarantee
-from pgbb_fast.accountant.mechanisms import SubsampledGaussian
+from pgbb_fast.account import UP, multiplier_of, together
+from pgbb_fast.accountant import Guarantee, SubsampledGaussian, epsilon
 from pgbb_fast.errors import BudgetError, DomainError, PrivacyError
-from pgbb_fast.validation import integer
+from pgbb_fast.privacy import PLAIN
 
 __all__ = ["FILTERS", "BasicFilter", "Charge", "GaussianFilter"]
 
-PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency="replace-one")
-UP = 1.0 + 1e-12  # sums are rounded to the safe side by this
 NOTHING = 1e-9  # share of a budget that counts as none
 LOWER = 1.0 - 1e-9  # a share's epsilon is lowered by this until calibrations at it fit
 
@@ -79,7 +76,7 @@ class GaussianFilter:
 
     def __init__(self, guarantee: Guarantee) -> None:
         self._guarantee = guarantee
-        self._whole = noise_multiplier(PLAIN, epsilon=guarantee.epsilon, delta=guarantee.delta)
+        self._whole = multiplier_of(guarantee.epsilon, guarantee.delta)
 
     def require(self, charge: Charge) -> None:
         """Refuse what this theorem doesn't cover."""
@@ -91,31 +88,31 @@ class GaussianFilter:
 
     def holds(self, charges: Sequence[Charge]) -> bool:
         """Whether all of them are within the budget."""
-        return self._used(charges) * UP <= self._whole**-2
+        return _together(charges) >= self._whole
 
     def total(self, charges: Sequence[Charge]) -> tuple[float, float]:
-        """Epsilon (an upper bound) at the budget's delta, and that delta."""
-        used = self._used(charges) * UP
+        """Epsilon (an upper bound) of at least one charge at the budget's delta, and that delta."""
         delta = self._guarantee.delta
-        return (epsilon(replace(PLAIN, noise_multiplier=used**-0.5), delta=delta) if used > 0.0 else 0.0), delta
+        return epsilon(replace(PLAIN, noise_multiplier=_together(charges)), delta=delta), delta
 
     def share(self, charges: Sequence[Charge], fits: int) -> tuple[float, float]:
         """Epsilon and delta that each of so many equal further fits may be asked for."""
-        free, delta = self._whole**-2 - self._used(charges) * UP, self._guarantee.delta
+        free, delta = self._whole**-2, self._guarantee.delta
+        if charges:
+            free -= _together(charges) ** -2 * UP
         if free * self._whole**2 > NOTHING:
             multiplier = math.sqrt(fits / free) * UP
             found = epsilon(replace(PLAIN, noise_multiplier=multiplier), delta=delta) * LOWER
             for _ in range(60):  # calibrations stop within their tolerance of the least noise
-                if noise_multiplier(PLAIN, epsilon=found, delta=delta) >= multiplier * UP:
+                if multiplier_of(found, delta) >= multiplier * UP:
                     return found, delta
                 found *= 1.0 - 1e-6
         raise BudgetError("Budget.share: nothing is left")
 
-    def _used(self, charges: Sequence[Charge]) -> float:
-        parts = [
-            one.steps / float(one.noise_multiplier or math.nan) ** 2 for charge in charges for one in charge.gaussians
-        ]
-        return math.fsum(parts)
+
+def _together(charges: Sequence[Charge]) -> float:
+    """Noise multiplier of the one Gaussian release that all of them are, rounded down."""
+    return together(one for charge in charges for one in charge.gaussians)
 
 
 class BasicFilter:
@@ -153,8 +150,3 @@ def _sum_up(parts: Sequence[float]) -> float:
 
 
 FILTERS: dict[str, type[GaussianFilter] | type[BasicFilter]] = {"gaussian": GaussianFilter, "basic": BasicFilter}
-
-
-def fits_of(who: str, fits: object) -> int:
-    """A number of fits, checked."""
-    return integer(who, "fits", fits, 1, 10**6)
