@@ -136,6 +136,21 @@ def test_an_interrupted_fit_is_charged():
     assert budget.spent()[0] == pytest.approx(1.0, rel=1e-5)
 
 
+def test_what_a_budget_keeps_and_says_does_not_depend_on_a_record(tmp_path):
+    """Neighbours, one with an enormous value: the same bytes in the file, the same words, the same refusal."""
+    told = []
+    for name, value in (("a", 0.1), ("b", 1e30)):
+        x = X.copy()
+        x[7] = value
+        budget = Budget.open(tmp_path / f"{name}.json", epsilon=1.5, delta=1e-6)
+        model = regressor().fit(x, Y, budget=budget)
+        with pytest.raises(BudgetError) as refused:
+            regressor(epsilon=1.4).fit(x, Y, budget=budget)
+        text = (tmp_path / f"{name}.json").read_bytes()
+        told.append((text, budget.statement(), repr(budget), str(refused.value), model.privacy_.statement()))
+    assert told[0] == told[1]
+
+
 def test_a_budget_in_memory_is_not_copied():
     for make in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(DomainError, match="spent twice"):

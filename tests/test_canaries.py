@@ -1,15 +1,14 @@
 """What is passed as records shows nowhere, whatever it is passed in: not in messages, chained errors, warnings, logs,
 output, names, reprs or files.  Two sets of values in the same container must make the package say the same."""
 
-import importlib.util
 import io
 import logging
 import tempfile
 import traceback
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 
+import containers
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -36,10 +35,6 @@ from pgbb_fast.baselines import (
 from pgbb_fast.bootstrap import BLBQuantiles, Custom, DPBootstrap, Mean, MOutOfNBootstrap, RegularisedRegression
 from pgbb_fast.errors import DataError
 from pgbb_fast.estimators import records
-
-spec = importlib.util.spec_from_file_location("containers", Path(__file__).with_name("containers.py"))
-containers = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(containers)
 
 CANARIES = ("918273", "645546")
 ROWS = ([[918273.25, 918273.5], [3.0, 4.0], [645546.75, -918273.0], [1.0, 2.0]],

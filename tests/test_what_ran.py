@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from spying import BUDGET, GRID, PUBLIC, WORD, regression, size_is, wrap
 
 from pgbb_fast import (
     Optimiser,
@@ -44,16 +44,11 @@ from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.privacy import PrivacyReport
 from pgbb_fast.releases import Problem
 
-GRID, WORD = 2.0**32, 2**32
 N = 300
 RNG = np.random.default_rng(0)
-X = np.column_stack([RNG.uniform(-2, 2, N), RNG.uniform(0, 5, N)])
-Y = 1.0 + X @ [0.8, -0.5] + RNG.normal(0, 0.5, N)
+X, Y = regression(N, RNG)
 WIDE = RNG.uniform(0, 1, (N, 100))
-PUBLIC = {"x_bounds": [(-2.0, 2.0), (0.0, 5.0)], "y_bounds": (-6.0, 6.0)}
-BUDGET = {"epsilon": 2.0, "delta": 1e-4, "seed": 1}
 SHORT = {"steps": 60, "n_blocks": 5, "sampling_rate": 0.3}
-UNMEASURED = 1e-6
 
 
 @dataclass
@@ -69,10 +64,6 @@ class Seen:
     replicates: list = field(default_factory=list)    # (m, B, multiplier, noise over the multiplier's)
     medians: list = field(default_factory=list)       # (values, epsilon, number)
     keys: set = field(default_factory=set)
-
-
-def wrap(patch, owner, name, make):
-    patch.setattr(owner, name, make(getattr(owner, name)))
 
 
 def spy(patch):
@@ -176,13 +167,6 @@ def spy(patch):
     wrap(patch, bootstraps, "release_replicates", replicates)
     wrap(patch, little, "_release_median", median)
     return seen
-
-
-def size_is(noise, multiplier):
-    """Whether independent normals have the standard deviation ``multiplier``, by the law of their squares' sum."""
-    square = float((np.concatenate([np.ravel(part) for part in noise]) ** 2).sum()) / multiplier**2
-    low, high = stats.chi2.ppf([UNMEASURED, 1.0 - UNMEASURED], sum(np.size(part) for part in noise))
-    assert low < square < high
 
 
 def check_streams(seen):
