@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from pgbb_fast import losses
-from pgbb_fast.blocks import gamma_star, partition
-from pgbb_fast.generator import Generator
 from pgbb_fast.kernels.arguments import Records
-from pgbb_fast.releases import Keys, Problem, release_step
-from pgbb_fast.training import train
+from pgbb_fast.network.generator import Generator
+from pgbb_fast.network.training import train
+from pgbb_fast.release.blocked import Keys, Problem, release_step
+from pgbb_fast.release.blocks import gamma_star, partition
 
 N, P, S, WIDTH = 40_000, 4, 20, 256
 STEPS = 2_000   # of one timed run, in which a run's first allocations count for little

@@ -29,13 +29,13 @@ from scipy import stats
 from simulation import TRUTH, Cell, exact_fit, floor_parts
 
 from pgbb_fast.accountant import BlockedGaussian
-from pgbb_fast.blocks import dirichlet
+from pgbb_fast.budget.report import PrivacyReport
 from pgbb_fast.estimators import base
-from pgbb_fast.generator import Generator
-from pgbb_fast.generator_posterior import GeneratorPosterior
-from pgbb_fast.privacy import PrivacyReport
-from pgbb_fast.releases import Keys, Problem
-from pgbb_fast.training import Optimiser, train_together
+from pgbb_fast.network.generator import Generator
+from pgbb_fast.network.training import Optimiser, train_together
+from pgbb_fast.posteriors.generator import GeneratorPosterior
+from pgbb_fast.release.blocked import Keys, Problem
+from pgbb_fast.release.blocks import dirichlet
 
 Array = NDArray[np.float64]
 HERE = Path(__file__).resolve().parent

@@ -217,13 +217,13 @@ def steps_section(clock: Clock) -> list[str]:
     import torch
 
     from pgbb_fast import losses
-    from pgbb_fast.blocks import partition
-    from pgbb_fast.device_training import DeviceRelease, TensorStep, graphed
-    from pgbb_fast.devices import place
-    from pgbb_fast.generator import Generator
     from pgbb_fast.kernels.arguments import Records
-    from pgbb_fast.releases import Keys, Problem
-    from pgbb_fast.training import Optimiser, _Inputs
+    from pgbb_fast.network.device_training import DeviceRelease, TensorStep, graphed
+    from pgbb_fast.network.generator import Generator
+    from pgbb_fast.network.training import Optimiser, _Inputs
+    from pgbb_fast.release.blocked import Keys, Problem
+    from pgbb_fast.release.blocks import partition
+    from pgbb_fast.release.devices import place
 
     rng, n = np.random.default_rng(0), 40_000
     x, y = rng.uniform(-1, 1, (n, 4)).astype(np.float32), rng.normal(0, 0.3, n).astype(np.float32)

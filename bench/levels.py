@@ -23,8 +23,8 @@ from scipy.special import ndtri
 
 from pgbb_fast import PrivateQuantileRegressor, plan
 from pgbb_fast.geometry.schedule import ROUND, schedule
-from pgbb_fast.geometry.stacking import stacking
 from pgbb_fast.losses import smoothed_quantile
+from pgbb_fast.release.stacking import stacking
 
 Array = NDArray[np.float64]
 LEVELS = (1, 5, 9, 19, 39)

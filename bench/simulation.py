@@ -16,8 +16,8 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 from pgbb_fast import PrivateHuberRegressor  # noqa: E402
-from pgbb_fast.blocks import block_size  # noqa: E402
 from pgbb_fast.estimators import base  # noqa: E402
+from pgbb_fast.release.blocks import block_size  # noqa: E402
 
 Array = NDArray[np.float64]
 ERRORS = ("t3", "contaminated")

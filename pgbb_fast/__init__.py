@@ -30,10 +30,10 @@ if TYPE_CHECKING:
         PrivateMEstimator,
         PrivateQuantileRegressor,
     )
-    from pgbb_fast.exploration import Exploration
+    from pgbb_fast.local.exploration import Exploration
+    from pgbb_fast.network.training import Optimiser
     from pgbb_fast.planner import Plan, plan, plan_epsilon
-    from pgbb_fast.posterior import Posterior
-    from pgbb_fast.training import Optimiser
+    from pgbb_fast.posteriors.base import Posterior
 
 __version__ = "0.1.0"
 
@@ -46,11 +46,11 @@ _HOME = {
     "MOutOfNBootstrap": "bootstrap",
     "MissingExtraError": "errors",
     "NotFittedError": "errors",
-    "Exploration": "exploration",
+    "Exploration": "local.exploration",
     "Plan": "planner",
-    "Optimiser": "training",
+    "Optimiser": "network.training",
     "PgbbError": "errors",
-    "Posterior": "posterior",
+    "Posterior": "posteriors.base",
     "PrivacyError": "errors",
     "PrivateExpectileRegressor": "estimators",
     "PrivateGeneralisedRegressor": "estimators",

@@ -18,14 +18,14 @@ from scipy.special import ndtri
 from scipy.stats import norm
 
 from pgbb_fast import validation as check
-from pgbb_fast.account import GaussianReport, multiplier_of, report_of
 from pgbb_fast.accountant import BlockedGaussian
-from pgbb_fast.blocks import MIN_BLOCKS
+from pgbb_fast.budget.gaussian import GaussianReport, multiplier_of, report_of
+from pgbb_fast.budget.report import PrivacyReport, calibrate, suggested_rate
 from pgbb_fast.errors import DomainError, PrivacyError
 from pgbb_fast.geometry.schedule import groups, schedule
+from pgbb_fast.local.model import SETTLED
 from pgbb_fast.losses import TYPICAL, Loss, expectile, huber, logistic, normal_expectile, smoothed_quantile
-from pgbb_fast.noise_aware import SETTLED
-from pgbb_fast.privacy import PrivacyReport, calibrate, suggested_rate
+from pgbb_fast.release.blocks import MIN_BLOCKS
 
 __all__ = ["SMALL_SHARE", "Plan", "plan", "plan_epsilon"]
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
+from pgbb_fast.budget.report import guarantee
 from pgbb_fast.errors import DomainError, MissingExtraError
 from pgbb_fast.files import as_path, require_writable_file
-from pgbb_fast.posterior import Posterior
-from pgbb_fast.privacy import guarantee
+from pgbb_fast.posteriors.base import Posterior
 
 __all__ = ["epsilon_sweeps", "quantile_effects", "require_plots", "trade_off_curve"]
 

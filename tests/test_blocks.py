@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pgbb_fast import blocks
 from pgbb_fast.errors import DomainError
+from pgbb_fast.release import blocks
 
 
 @pytest.mark.parametrize(("n", "S"), [(63, 4), (29_404, 32), (60, 20), (3, 3), (7, 3)])

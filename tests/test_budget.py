@@ -26,7 +26,7 @@ from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines import DPSGLD, NoisyNewton
 from pgbb_fast.bootstrap import Mean
 from pgbb_fast.files import sealed_json
-from pgbb_fast.posterior import Posterior
+from pgbb_fast.posteriors.base import Posterior
 
 N = 400
 RNG = np.random.default_rng(3)

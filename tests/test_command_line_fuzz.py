@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgbb_fast.baselines.posterior import SampledPosterior
-from pgbb_fast.baselines.report import NoGuarantee
+from pgbb_fast.budget.baseline import NoGuarantee
 from pgbb_fast.cli import main
+from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.data import read_columns
 from pgbb_fast.errors import DataError
-from pgbb_fast.posterior import AffineMap
+from pgbb_fast.posteriors.sampled import SampledPosterior
 
 TEXTS = [
     *("", " ", "0", "-1", "1", "2", "3", ".5", "1e-320", "1e308", "1e400", "nan", "inf", "-inf", "9" * 400, "0x10"),
@@ -157,7 +157,8 @@ def test_places_that_cannot_be_written_to_are_refused_before_anything_is_compute
     def touched(*arguments, **settings):
         raise AssertionError("something was computed, or a record read")
 
-    for name in ("pgbb_fast.data.read_columns", "pgbb_fast.posterior.Posterior.load", "pgbb_fast.accountant.epsilon"):
+    loading = "pgbb_fast.posteriors.base.Posterior.load"
+    for name in ("pgbb_fast.data.read_columns", loading, "pgbb_fast.accountant.epsilon"):
         monkeypatch.setattr(name, touched)
     monkeypatch.setattr("pgbb_fast.accountant.noise_multiplier", touched)
     monkeypatch.setattr("pgbb_fast.data.load_census2000", touched)
@@ -177,7 +178,7 @@ def test_what_is_unexpected_shows_neither_its_text_nor_a_traceback(place, monkey
     def broken(*arguments, **settings):
         raise ValueError("a record is 7.125")
 
-    monkeypatch.setattr("pgbb_fast.posterior.Posterior.load", broken)
+    monkeypatch.setattr("pgbb_fast.posteriors.base.Posterior.load", broken)
     code, out, err = run(place, "draw", "saved")
     assert code == 1
     assert err == "pgbb-fast: stopped by an unexpected ValueError; please report it\n"

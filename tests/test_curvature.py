@@ -7,8 +7,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm, truncnorm
 
-from pgbb_fast import curvature
-from pgbb_fast.curvature import Hessian, Level, Slope, combined, positive_mean
+from pgbb_fast.local import curvature
+from pgbb_fast.local.curvature import Hessian, Level, Slope, combined, positive_mean
 
 SHAPE = np.array([[1.0, 0.25, 0.1], [0.25, 0.1, 0.05], [0.1, 0.05, 0.08]])
 DENSITIES = (1.0, 3.0, 1.5)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from pgbb_fast.distillation import Target, distil, nearest_response
-from pgbb_fast.generator import Generator
+from pgbb_fast.network.distillation import Target, distil, nearest_response
+from pgbb_fast.network.generator import Generator
 
 S, GAMMA = 12, 0.8
 EPS = 2.0**-52

@@ -31,7 +31,7 @@ from pgbb_fast.baselines import NoisyGibbsMean, NoisyGibbsRegressor, NonPrivateB
 from pgbb_fast.bootstrap import BLBQuantiles, Custom, DPBootstrap, Mean, MOutOfNBootstrap, RegularisedRegression
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator
-from pgbb_fast.estimators.design import Design, interval
+from pgbb_fast.intake.design import Design, interval
 from pgbb_fast.losses import huber
 
 spec = importlib.util.spec_from_file_location("containers", Path(__file__).with_name("containers.py"))

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from pgbb_fast import training
-from pgbb_fast.blocks import partition
-from pgbb_fast.generator import ACTIVATIONS, Generator
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber
-from pgbb_fast.networks import Networks
-from pgbb_fast.releases import Keys, Problem
-from pgbb_fast.training import train, train_together
+from pgbb_fast.network import training
+from pgbb_fast.network.generator import ACTIVATIONS, Generator
+from pgbb_fast.network.networks import Networks
+from pgbb_fast.network.training import train, train_together
+from pgbb_fast.release.blocked import Keys, Problem
+from pgbb_fast.release.blocks import partition
 
 S, K = 5, 3
 BOX = [[-2.0, 2.0], [-1.0, 3.0], [0.01, 1.0]]  # intercept, one slope, scale

@@ -9,20 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pgbb_fast import PrivateHuberRegressor, PrivateMean, losses, noise_aware, releases
-from pgbb_fast.blocks import dirichlet, gamma_star, partition
-from pgbb_fast.curvature import Hessian
+from pgbb_fast import PrivateHuberRegressor, PrivateMean, losses
+from pgbb_fast.budget.report import LEAST_MULTIPLIER, PASSES, outward
+from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.estimators.base import ASK_RATE
-from pgbb_fast.exploration import Exploration, explore
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Records
-from pgbb_fast.noise_aware import LocalPosterior, Scores, local_posteriors, scores_posterior
-from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
-from pgbb_fast.posterior import AffineMap
-from pgbb_fast.prior import Prior
-from pgbb_fast.privacy import LEAST_MULTIPLIER, PASSES, outward
-from pgbb_fast.releases import Keys, Problem, release_design, release_moment
-from pgbb_fast.statistics import ReleaseStatistics
+from pgbb_fast.local import model as noise_aware
+from pgbb_fast.local.curvature import Hessian
+from pgbb_fast.local.exploration import Exploration, explore
+from pgbb_fast.local.model import LocalPosterior, Scores, local_posteriors, scores_posterior
+from pgbb_fast.local.prior import Prior
+from pgbb_fast.local.statistics import ReleaseStatistics
+from pgbb_fast.posteriors.noise_aware import NoiseAwarePosterior
+from pgbb_fast.release import blocked as releases
+from pgbb_fast.release.blocked import Keys, Problem, release_design, release_moment
+from pgbb_fast.release.blocks import dirichlet, gamma_star, partition
 
 S = 6
 WIDE = np.array([[-1e4, 1e4]] * 2)

@@ -11,10 +11,10 @@ import pytest
 from pgbb_fast import DomainError, PrivateHuberRegressor, PrivateMean, PrivateMEstimator, plan
 from pgbb_fast.baselines import DPSGLD, NoisyGibbsMean, NoisyGibbsRegressor, NoisyNewton
 from pgbb_fast.bootstrap import BLBQuantiles, Custom, DPBootstrap, Mean, MOutOfNBootstrap
+from pgbb_fast.budget.report import MOST_MULTIPLIER, MOST_RECORDS, require_clip, require_noise
 from pgbb_fast.kernels.scalar.clip import GRID
 from pgbb_fast.kernels.scalar.normal import MOST_SIGMA, REACH
-from pgbb_fast.privacy import MOST_MULTIPLIER, MOST_RECORDS, require_clip, require_noise
-from pgbb_fast.releases import Keys, Problem
+from pgbb_fast.release.blocked import Keys, Problem
 
 X, Y = np.full((1000, 1), np.nan), np.full(1000, np.nan)
 BOUNDS = {"x_bounds": [(0.0, 1.0)], "y_bounds": (0.0, 1.0)}

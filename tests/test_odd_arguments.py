@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgbb_fast import PgbbError, Posterior, PrivateQuantileRegressor
-from pgbb_fast.baselines.posterior import SampledPosterior
-from pgbb_fast.baselines.report import NoGuarantee
 from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstrap
+from pgbb_fast.budget.baseline import NoGuarantee
+from pgbb_fast.coordinates import AffineMap, Domain
 from pgbb_fast.plots import epsilon_sweeps, quantile_effects, trade_off_curve
-from pgbb_fast.points import Domain
-from pgbb_fast.posterior import AffineMap
+from pgbb_fast.posteriors.sampled import SampledPosterior
 
 
 class Hostile:

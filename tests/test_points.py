@@ -7,10 +7,9 @@ import pytest
 
 from pgbb_fast import DomainError
 from pgbb_fast.baselines import NonPrivateBayesianBootstrap
-from pgbb_fast.baselines.posterior import SampledPosterior
-from pgbb_fast.baselines.report import NoGuarantee
-from pgbb_fast.points import Domain
-from pgbb_fast.posterior import AffineMap
+from pgbb_fast.budget.baseline import NoGuarantee
+from pgbb_fast.coordinates import AffineMap, Domain
+from pgbb_fast.posteriors.sampled import SampledPosterior
 
 NAMES = ("intercept", "a", "b", "b^2", "scale")
 BOUNDS = np.array([[0.0, 20.0], [-1.0, 3.0]])

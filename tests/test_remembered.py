@@ -7,9 +7,9 @@ import stat
 
 import pytest
 
-from pgbb_fast import privacy, remembered
-from pgbb_fast.accountant import BlockedGaussian, epsilon
-from pgbb_fast.bootstrap import accounting as bootstrap
+from pgbb_fast.accountant import BlockedGaussian, epsilon, remembered
+from pgbb_fast.budget import bootstrap
+from pgbb_fast.budget import report as privacy
 
 MECHANISM = BlockedGaussian(n=1000, n_blocks=10, sampling_rate=0.5, steps=50, minibatch="shared")
 BUDGET = {"budget_epsilon": 1.0, "budget_delta": 1e-5}

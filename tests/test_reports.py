@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pgbb_fast import MOutOfNBootstrap, PrivateMean
 from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.baselines import DPSGLD, NoisyGibbsMean, NoisyNewton
-from pgbb_fast.baselines.posterior import SampledPosterior
 from pgbb_fast.bootstrap import AsymptoticMOutOfNBootstrap, BLBQuantiles, DPBootstrap, Mean
-from pgbb_fast.posterior import AffineMap
-from pgbb_fast.privacy import PrivacyReport, guarantee
+from pgbb_fast.budget.report import PrivacyReport, guarantee
+from pgbb_fast.coordinates import AffineMap
+from pgbb_fast.posteriors.sampled import SampledPosterior
 
 MECHANISM = BlockedGaussian(n=100, n_blocks=20, sampling_rate=1.0, steps=1, minibatch="shared", noise_multiplier=1.0)
 BOUNDS = [(0.0, 1.0)]

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from pgbb_fast import DomainError
-from pgbb_fast.rules import places, rearranged, sup_t_band
+from pgbb_fast.losses.rules import places, rearranged, sup_t_band
 
 
 def test_bands_of_independent_normals_have_the_closed_form_width():

@@ -23,10 +23,10 @@ from pgbb_fast import (
 from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines import DPSGLD, NoisyGibbsMean, NoisyGibbsRegressor, NoisyNewton
 from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstrap
+from pgbb_fast.budget.report import PrivacyReport
 from pgbb_fast.estimators import base
-from pgbb_fast.exploration import LEAST_SEGMENTS, Exploration
 from pgbb_fast.kernels import cpu
-from pgbb_fast.privacy import PrivacyReport
+from pgbb_fast.local.exploration import LEAST_SEGMENTS, Exploration
 
 X = np.random.default_rng(0).uniform(0, 1, (300, 1))
 Y = X[:, 0]
@@ -44,7 +44,7 @@ def quantile_model(**changes):
 
 # what makes each, its records, and where its releases can be interrupted
 CASES = {
-    "estimator": (mean_model, (X,), "pgbb_fast.exploration.release_step"),
+    "estimator": (mean_model, (X,), "pgbb_fast.local.exploration.release_step"),
     "regressor": (quantile_model, (X, Y), "pgbb_fast.estimators.fitting.release_moment"),
     "m-out-of-n": (
         lambda seed=None: MOutOfNBootstrap(Mean([(0, 1)]), **BUDGET, seed=seed), (X,),
@@ -56,7 +56,7 @@ CASES = {
     ),
     "little": (
         lambda seed=None: BLBQuantiles(Mean([(0, 1)]), **BUDGET, seed=seed), (X,),
-        "pgbb_fast.bootstrap.little._release_median",
+        "pgbb_fast.release.medians._release_median",
     ),
     "sgld": (
         lambda seed=None: DPSGLD(quantile_model(seed=seed), steps=50), (X, Y), "pgbb_fast.baselines.sgld.release_step"

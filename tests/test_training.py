@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from pgbb_fast import losses, releases
-from pgbb_fast.blocks import partition
+from pgbb_fast import losses
 from pgbb_fast.errors import DomainError
-from pgbb_fast.generator import Generator
 from pgbb_fast.kernels.arguments import Records
-from pgbb_fast.releases import Keys, Problem
-from pgbb_fast.training import Optimiser, train
+from pgbb_fast.network.generator import Generator
+from pgbb_fast.network.training import Optimiser, train
+from pgbb_fast.release import blocked as releases
+from pgbb_fast.release.blocked import Keys, Problem
+from pgbb_fast.release.blocks import partition
 
 S = 5
 

@@ -22,9 +22,6 @@ from pgbb_fast import (
     PrivateMean,
     PrivateMEstimator,
     PrivateQuantileRegressor,
-    exploration,
-    releases,
-    training,
 )
 from pgbb_fast.accountant import SubsampledGaussian
 from pgbb_fast.baselines import (
@@ -36,13 +33,17 @@ from pgbb_fast.baselines import (
     noisy_gibbs,
     sgld,
 )
-from pgbb_fast.baselines.curvature import root_bound
 from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstrap, little
 from pgbb_fast.bootstrap import estimators as bootstraps
+from pgbb_fast.budget.report import PrivacyReport
 from pgbb_fast.estimators import base
 from pgbb_fast.kernels import cpu, reference
-from pgbb_fast.privacy import PrivacyReport
-from pgbb_fast.releases import Problem
+from pgbb_fast.local import exploration
+from pgbb_fast.network import training
+from pgbb_fast.release import blocked as releases
+from pgbb_fast.release import medians
+from pgbb_fast.release.blocked import Problem
+from pgbb_fast.release.hessian import root_bound
 
 N = 300
 RNG = np.random.default_rng(0)
@@ -165,7 +166,7 @@ def spy(patch):
     for module in (bootstraps, little):
         wrap(patch, module, "release_estimate", estimate)
     wrap(patch, bootstraps, "release_replicates", replicates)
-    wrap(patch, little, "_release_median", median)
+    wrap(patch, medians, "_release_median", median)
     return seen
 
 
@@ -470,9 +471,9 @@ MUTATIONS = {
     "one replicate more": ("n out of n", None, argument(bootstraps, "release_replicates", 4, lambda B: B + 1)),
     "a little estimate with half its noise": ("little", None, argument(little, "release_estimate", 3, half)),
     "a little estimate halved below the door": ("little", argument(little, "release_estimate", 3, half), None),
-    "medians at twice their epsilon": ("little", None, argument(little, "_release_median", 2, lambda e: 2 * e)),
-    "a median's words used again": ("little", None, argument(little, "_release_median", 4, lambda n: 0)),
-    "a median released twice": ("little", None, twice(little, "_release_median")),
+    "medians at twice their epsilon": ("little", None, argument(medians, "_release_median", 2, lambda e: 2 * e)),
+    "a median's words used again": ("little", None, argument(medians, "_release_median", 4, lambda n: 0)),
+    "a median released twice": ("little", None, twice(medians, "_release_median")),
 }  # fmt: skip
 
 

@@ -20,8 +20,8 @@ from simulation import Cell
 
 from pgbb_fast.accountant import noise_multiplier
 from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstrap, RegularisedRegression
-from pgbb_fast.bootstrap.accounting import PLAIN
-from pgbb_fast.posterior import Posterior
+from pgbb_fast.budget.bootstrap import PLAIN
+from pgbb_fast.posteriors.base import Posterior
 
 Array = NDArray[np.float64]
 REPLICATES = 20     # of the paper's "DP-Bootstrap (20)"

@@ -33,8 +33,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from pgbb_fast.bootstrap import AsymptoticMOutOfNBootstrap, BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstrap
-from pgbb_fast.bootstrap.accounting import gaussian_epsilon
 from pgbb_fast.bootstrap.statistic import RegularisedRegression, Statistic
+from pgbb_fast.budget.bootstrap import gaussian_epsilon
 
 Array = NDArray[np.float64]
 RESULTS = Path(__file__).resolve().parent / "results"

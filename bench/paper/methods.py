@@ -27,7 +27,7 @@ from pgbb_fast.baselines import (
     NoisyNewton,
     NonPrivateBayesianBootstrap,
 )
-from pgbb_fast.posterior import Posterior
+from pgbb_fast.posteriors.base import Posterior
 
 Array = NDArray[np.float64]
 REFERENCE = "exact bootstrap (not private)"

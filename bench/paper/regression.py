@@ -11,7 +11,7 @@ from methods import CONCENTRATION, DRAWS_PER_STEP, REFERENCE, REGRESSION
 from simulation import CELLS, NAMES, TRUTH, Cell
 
 from pgbb_fast.baselines import SampledPosterior
-from pgbb_fast.posterior import Posterior
+from pgbb_fast.posteriors.base import Posterior
 
 SHOWN = (1, 2, 3)       # the paper's three coefficients; the intercept is ours
 KEY = ("method", "errors", "n", "epsilon", "replicate", "coefficient")

@@ -7,9 +7,9 @@ Private, each with its own account: :class:`DPSGLD`, :class:`NoisyGibbsMean`, :c
 from pgbb_fast.baselines.bayesian_bootstrap import NonPrivateBayesianBootstrap
 from pgbb_fast.baselines.newton import NoisyNewton
 from pgbb_fast.baselines.noisy_gibbs import NoisyGibbsMean, NoisyGibbsRegressor
-from pgbb_fast.baselines.posterior import SampledPosterior
-from pgbb_fast.baselines.report import BaselineReport, NoGuarantee
 from pgbb_fast.baselines.sgld import DPSGLD
+from pgbb_fast.budget.baseline import BaselineReport, NoGuarantee
+from pgbb_fast.posteriors.sampled import SampledPosterior
 
 __all__ = [
     "DPSGLD",

@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
-from pgbb_fast.baselines.posterior import SampledPosterior
-from pgbb_fast.baselines.report import NoGuarantee
 from pgbb_fast.baselines.solvers import LOSSES, Parts, minimise, ridge
-from pgbb_fast.blocks import MIN_BLOCKS, dirichlet, gamma_star, partition
+from pgbb_fast.budget.baseline import NoGuarantee
+from pgbb_fast.coordinates import AffineMap, Domain
 from pgbb_fast.errors import DataError, DomainError, NotFittedError
-from pgbb_fast.estimators.design import INTERCEPT, SCALE, different_names
-from pgbb_fast.estimators.records import features, given_names, require_finite, require_host, require_records, target
+from pgbb_fast.intake.design import INTERCEPT, SCALE, different_names
+from pgbb_fast.intake.records import features, given_names, require_finite, require_host, require_records, target
 from pgbb_fast.kernels.arguments import as_double
-from pgbb_fast.points import Domain
-from pgbb_fast.posterior import AffineMap
+from pgbb_fast.posteriors.sampled import SampledPosterior
+from pgbb_fast.release.blocks import MIN_BLOCKS, dirichlet, gamma_star, partition
 
 __all__ = ["NonPrivateBayesianBootstrap"]
 

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
-from pgbb_fast.baselines.curvature import known_curvature, release_curvature, root_bound
-from pgbb_fast.baselines.report import BaselineReport, calibrated, share_multiplier
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
 from pgbb_fast.budget import Budget
+from pgbb_fast.budget.baseline import BaselineReport, calibrated, share_multiplier
+from pgbb_fast.budget.report import ADJACENCY, require_clip, require_noise
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator
 from pgbb_fast.estimators.location import PrivateMean
 from pgbb_fast.losses import Loss
-from pgbb_fast.privacy import ADJACENCY, require_clip, require_noise
-from pgbb_fast.releases import Keys, Problem, release_moment, release_step
+from pgbb_fast.release.blocked import Keys, Problem, release_moment, release_step
+from pgbb_fast.release.hessian import known_curvature, release_curvature, root_bound
 from pgbb_fast.silence import unseen
 
 __all__ = ["NoisyNewton"]

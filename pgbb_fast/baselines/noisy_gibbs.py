@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
-from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
-from pgbb_fast.baselines.report import BaselineReport, calibrated
+from pgbb_fast.baselines.fitted import Fitted
 from pgbb_fast.budget import Budget
+from pgbb_fast.budget.baseline import BaselineReport, calibrated
+from pgbb_fast.budget.report import ADJACENCY, require_noise
+from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.errors import DomainError
-from pgbb_fast.estimators.design import Bounds, Design, given_bounds, interval, pairs
-from pgbb_fast.estimators.records import (
+from pgbb_fast.intake.design import Bounds, Design, given_bounds, interval, pairs
+from pgbb_fast.intake.records import (
     features,
     given_names,
     require_finite,
@@ -27,9 +29,8 @@ from pgbb_fast.kernels.arguments import Records, as_double
 from pgbb_fast.kernels.cpu.gibbs import gibbs
 from pgbb_fast.kernels.reference.gibbs import normals_needed, statistics_of
 from pgbb_fast.losses import mean
-from pgbb_fast.posterior import AffineMap
-from pgbb_fast.privacy import ADJACENCY, require_noise
-from pgbb_fast.releases import Keys, Problem, release_moment, release_step
+from pgbb_fast.posteriors.sampled import SampledPosterior
+from pgbb_fast.release.blocked import Keys, Problem, release_moment, release_step
 from pgbb_fast.silence import unseen
 
 __all__ = ["NoisyGibbsMean", "NoisyGibbsRegressor"]

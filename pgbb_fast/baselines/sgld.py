@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import SubsampledGaussian
-from pgbb_fast.baselines.report import BaselineReport, calibrated
 from pgbb_fast.baselines.target import ModelBaseline, Target, target_of, whole_batch
 from pgbb_fast.budget import Budget
+from pgbb_fast.budget.baseline import BaselineReport, calibrated
+from pgbb_fast.budget.report import ADJACENCY, require_clip, require_noise, sampling_threshold
 from pgbb_fast.estimators.base import PrivateEstimator
-from pgbb_fast.privacy import ADJACENCY, require_clip, require_noise, sampling_threshold
-from pgbb_fast.releases import Keys, Problem, release_step
+from pgbb_fast.release.blocked import Keys, Problem, release_step
 from pgbb_fast.silence import unseen
 
 __all__ = ["DPSGLD"]

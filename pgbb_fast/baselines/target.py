@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
-from pgbb_fast.baselines.posterior import Fitted, SampledPosterior
-from pgbb_fast.baselines.report import BaselineReport
+from pgbb_fast.baselines.fitted import Fitted
+from pgbb_fast.budget.baseline import BaselineReport
+from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator, Unit
-from pgbb_fast.estimators.records import require_host
 from pgbb_fast.estimators.regression import PrivateRegressor
+from pgbb_fast.intake.records import require_host
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import Loss
-from pgbb_fast.posterior import AffineMap
-from pgbb_fast.releases import Problem
+from pgbb_fast.posteriors.sampled import SampledPosterior
+from pgbb_fast.release.blocked import Problem
 
 __all__ = ["ModelBaseline", "Target", "target_of", "whole_batch"]
 

@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Self
 
 from pgbb_fast import validation as check
 from pgbb_fast.accountant import ResampledGaussian
-from pgbb_fast.bootstrap.accounting import (
+from pgbb_fast.bootstrap.statistic import Statistic
+from pgbb_fast.budget import Budget
+from pgbb_fast.budget.bootstrap import (
     BootstrapReport,
     Sizes,
     asymptotic_report,
@@ -17,16 +19,14 @@ from pgbb_fast.bootstrap.accounting import (
     rule_of_thumb,
     sizes_of_least_width,
 )
-from pgbb_fast.bootstrap.deconvolution import DeconvolvedPosterior
-from pgbb_fast.bootstrap.posterior import BootstrapPosterior
-from pgbb_fast.bootstrap.releases import Secret, noise_sd, release_estimate, release_replicates, require_grid
-from pgbb_fast.bootstrap.statistic import Statistic
-from pgbb_fast.budget import Budget
+from pgbb_fast.budget.spending import Spender
 from pgbb_fast.errors import DomainError
-from pgbb_fast.posterior import Posterior
-from pgbb_fast.releases import Keys
+from pgbb_fast.posteriors.base import Posterior
+from pgbb_fast.posteriors.bootstrap import BootstrapPosterior
+from pgbb_fast.posteriors.deconvolved import DeconvolvedPosterior
+from pgbb_fast.release.blocked import Keys
+from pgbb_fast.release.resamples import Secret, noise_sd, release_estimate, release_replicates, require_grid
 from pgbb_fast.silence import unseen
-from pgbb_fast.spending import Spender
 
 __all__ = ["AsymptoticMOutOfNBootstrap", "BootstrapPlan", "DPBootstrap", "MOutOfNBootstrap"]
 

@@ -31,10 +31,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pgbb_fast.account import UP, multiplier_of, together
 from pgbb_fast.accountant import Guarantee, SubsampledGaussian, epsilon
+from pgbb_fast.budget.gaussian import UP, multiplier_of, together
+from pgbb_fast.budget.report import PLAIN
 from pgbb_fast.errors import BudgetError, DomainError, PrivacyError
-from pgbb_fast.privacy import PLAIN
 
 __all__ = ["FILTERS", "BasicFilter", "Charge", "GaussianFilter"]
 

@@ -21,9 +21,9 @@ from pgbb_fast import validation as check
 from pgbb_fast.accountant import Guarantee, SubsampledGaussian
 from pgbb_fast.accountant import epsilon as epsilon_of
 from pgbb_fast.budget.filters import FILTERS, Charge
+from pgbb_fast.budget.report import ADJACENCY, outward
 from pgbb_fast.errors import BudgetError, DomainError
 from pgbb_fast.files import as_path, is_sealed, replace_file, require_writable_file, sealed_json
-from pgbb_fast.privacy import ADJACENCY, outward
 
 __all__ = ["Budget"]
 

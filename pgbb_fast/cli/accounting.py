@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from pgbb_fast.budget.report import outward
 from pgbb_fast.errors import DomainError
-from pgbb_fast.privacy import outward
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALPHAS = [i / 200 for i in range(201)]

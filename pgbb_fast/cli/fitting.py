@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pgbb_fast.budget import Budget
     from pgbb_fast.estimators.base import PrivateEstimator
-    from pgbb_fast.posterior import Summary
+    from pgbb_fast.posteriors.base import Summary
 
 DEMO_LEVELS = (0.1, 0.5, 0.9)
 
@@ -210,7 +210,7 @@ def draw(folder: str, size: int, tau: str | None, seed: int, out: str | None) ->
     import pyarrow as pa
     from pyarrow import csv, parquet
 
-    from pgbb_fast.posterior import Posterior
+    from pgbb_fast.posteriors.base import Posterior
 
     if out is not None:
         if Path(out).suffix not in (".parquet", ".csv"):

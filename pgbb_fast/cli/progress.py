@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pgbb_fast.account import GaussianReport
-from pgbb_fast.privacy import PrivacyReport, guarantee
+from pgbb_fast.budget.gaussian import GaussianReport
+from pgbb_fast.budget.report import PrivacyReport, guarantee
 
 REFRESH = 50  # steps between two refreshes of the bar
 

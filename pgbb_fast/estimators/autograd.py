@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pgbb_fast.network.training import one_torch_thread
 from pgbb_fast.silence import FAILURES, unseen
-from pgbb_fast.training import one_torch_thread
 
 __all__ = ["RecordGradients"]
 

@@ -10,24 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
-from pgbb_fast.account import GaussianReport, multiplier_of, report_of
 from pgbb_fast.accountant import BlockedGaussian
-from pgbb_fast.blocks import MIN_BLOCKS, block_size, gamma_star, partition
 from pgbb_fast.budget import Budget
-from pgbb_fast.devices import DEVICES, Device, place, resolve
+from pgbb_fast.budget.gaussian import GaussianReport, multiplier_of, report_of
+from pgbb_fast.budget.report import PrivacyReport, calibrate, require_clip, sampling_threshold, suggested_rate
+from pgbb_fast.budget.spending import Spender
+from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.errors import DeviceError, DomainError
 from pgbb_fast.estimators.fitting import POSTERIORS, fit_posterior, fit_scores
-from pgbb_fast.exploration import Exploration, number_of_segments
-from pgbb_fast.geometry.door import Door
 from pgbb_fast.geometry.schedule import Schedule, groups, schedule
-from pgbb_fast.geometry.stacking import stacking
 from pgbb_fast.kernels.arguments import Records
+from pgbb_fast.local.exploration import Exploration, number_of_segments
+from pgbb_fast.local.prior import Prior
 from pgbb_fast.losses import Loss
-from pgbb_fast.posterior import AffineMap, Posterior
-from pgbb_fast.prior import Prior
-from pgbb_fast.privacy import PrivacyReport, calibrate, require_clip, sampling_threshold, suggested_rate
-from pgbb_fast.releases import Keys, Problem
-from pgbb_fast.spending import Spender
+from pgbb_fast.posteriors.base import Posterior
+from pgbb_fast.release.blocked import Keys, Problem
+from pgbb_fast.release.blocks import MIN_BLOCKS, block_size, gamma_star, partition
+from pgbb_fast.release.devices import DEVICES, Device, place, resolve
+from pgbb_fast.release.stacked import Door
+from pgbb_fast.release.stacking import stacking
 
 OnStep = Callable[[int], None]
 Unit = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]   # features, response and map of Records
@@ -42,7 +43,7 @@ ASK_RATE = 0.2  # where the accountant is asked for the rule of the sampling rat
 def _require_optimiser(who: str, posterior: str, training: object) -> None:
     """What is no Exploration is the network's Optimiser."""
     if posterior == "generator":
-        from pgbb_fast.training import Optimiser  # here: estimators may be imported without torch
+        from pgbb_fast.network.training import Optimiser  # here: estimators may be imported without torch
 
         if isinstance(training, Optimiser):
             return

@@ -9,22 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.errors import DomainError, PgbbError
-from pgbb_fast.exploration import Exploration, explore
-from pgbb_fast.geometry.door import Door
 from pgbb_fast.geometry.fit import find
 from pgbb_fast.geometry.schedule import Schedule
-from pgbb_fast.noise_aware import (
+from pgbb_fast.local.exploration import Exploration, explore
+from pgbb_fast.local.model import (
     LocalPosterior,
     estimated_moment,
     estimated_response,
     local_posteriors,
     scores_posterior,
 )
-from pgbb_fast.noise_aware_posterior import NoiseAwarePosterior
-from pgbb_fast.posterior import Posterior
-from pgbb_fast.prior import Prior
-from pgbb_fast.releases import Keys, Problem, release_moment
-from pgbb_fast.statistics import ReleaseStatistics
+from pgbb_fast.local.prior import Prior
+from pgbb_fast.local.statistics import ReleaseStatistics
+from pgbb_fast.posteriors.base import Posterior
+from pgbb_fast.posteriors.noise_aware import NoiseAwarePosterior
+from pgbb_fast.release.blocked import Keys, Problem, release_moment
+from pgbb_fast.release.stacked import Door
 from pgbb_fast.validation import shown
 
 Array = NDArray[np.float64]
@@ -102,16 +102,16 @@ def _known(problem: Problem) -> tuple[float, ...]:
 def _generator(
     problem: Problem, box: Array, keys: Keys, training: Any, on_step: OnStep | None, common: dict[str, Any]
 ) -> Posterior:
-    from pgbb_fast.generator import Generator
-    from pgbb_fast.generator_posterior import GeneratorPosterior
-    from pgbb_fast.training import Optimiser, train
+    from pgbb_fast.network.generator import Generator
+    from pgbb_fast.network.training import Optimiser, train
+    from pgbb_fast.posteriors.generator import GeneratorPosterior
 
     if training is not None and not isinstance(training, Exploration | Optimiser):
         raise DomainError(f"fit: training of the generator is an Exploration or an Optimiser, got {shown(training)}")
     if isinstance(training, Optimiser):
         generator = Generator(problem.n_blocks, box, rules=_known(problem), seed=keys.network, **TRAINED)
         if problem.device == "cuda":
-            from pgbb_fast.device_training import train_on_device
+            from pgbb_fast.network.device_training import train_on_device
 
             train_on_device(problem, generator, keys, training, on_step)
         else:
@@ -133,7 +133,7 @@ def _distilled(
     keys: Keys,
 ) -> None:
     """Fit ``generator`` to the posterior's mean and covariance, along the response that the releases estimate."""
-    from pgbb_fast.distillation import Target, distil, nearest_response
+    from pgbb_fast.network.distillation import Target, distil, nearest_response
 
     draws = posterior._unit_draws(TARGET_DRAWS, posterior.rules, np.random.default_rng(keys.network))
     targets = []

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import Unit
-from pgbb_fast.estimators.design import MOST_REACH, Design, interval
 from pgbb_fast.estimators.regression import PrivateRegressor
+from pgbb_fast.intake.design import MOST_REACH, Design, interval
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.losses import Loss, logistic, own_slope, with_curvature
 

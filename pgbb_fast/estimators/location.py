@@ -9,14 +9,14 @@ import numpy as np
 
 from pgbb_fast import validation as check
 from pgbb_fast.budget import Budget
-from pgbb_fast.devices import on_device, unit_columns
+from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
-from pgbb_fast.estimators.design import CHUNK, Bounds, given_bounds, pairs, require_reach, unit_map
-from pgbb_fast.estimators.records import as_stored, features, given_names, require_finite, require_records
+from pgbb_fast.intake.design import CHUNK, Bounds, given_bounds, pairs, require_reach, unit_map
+from pgbb_fast.intake.records import as_stored, features, given_names, require_finite, require_records
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
 from pgbb_fast.losses import exponential_mean, mean
-from pgbb_fast.posterior import AffineMap
+from pgbb_fast.release.devices import on_device, unit_columns
 from pgbb_fast.silence import unseen
 
 __all__ = ["PrivateMean"]

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.budget import Budget
+from pgbb_fast.budget.report import require_clip
+from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
-from pgbb_fast.estimators.design import Bounds, given_bounds, interval, pairs
-from pgbb_fast.estimators.records import features, given_names, require_finite, require_host, require_records, target
+from pgbb_fast.intake.design import Bounds, given_bounds, interval, pairs
+from pgbb_fast.intake.records import features, given_names, require_finite, require_host, require_records, target
 from pgbb_fast.kernels.arguments import NO_MAP
 from pgbb_fast.losses import own_loss
-from pgbb_fast.posterior import AffineMap
-from pgbb_fast.privacy import require_clip
 from pgbb_fast.silence import unseen
 
 if TYPE_CHECKING:

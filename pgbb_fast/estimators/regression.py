@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.budget import Budget
-from pgbb_fast.devices import on_device
 from pgbb_fast.errors import DataError, DomainError
 from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
-from pgbb_fast.estimators.design import (
+from pgbb_fast.intake.design import (
     DEFAULT_REACH,
     Bounds,
     Design,
@@ -23,7 +22,8 @@ from pgbb_fast.estimators.design import (
     interval,
     pairs,
 )
-from pgbb_fast.estimators.records import features, given_names, require_finite, require_records, target
+from pgbb_fast.intake.records import features, given_names, require_finite, require_records, target
+from pgbb_fast.local.prior import Prior
 from pgbb_fast.losses import (
     QUANTILE_KERNELS,
     Loss,
@@ -32,7 +32,7 @@ from pgbb_fast.losses import (
     huber_kappa,
     smoothed_quantile,
 )
-from pgbb_fast.prior import Prior
+from pgbb_fast.release.devices import on_device
 from pgbb_fast.silence import unseen
 
 __all__ = [

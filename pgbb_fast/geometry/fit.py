@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.curvature import Hessian, Slope, combined, learnt
-from pgbb_fast.geometry.door import Door
 from pgbb_fast.geometry.path import Path
 from pgbb_fast.geometry.schedule import Schedule
 from pgbb_fast.geometry.search import Asked, Start, find_all, find_central, shortened, spread_out
-from pgbb_fast.geometry.stacking import Stacking, central, stacking
 from pgbb_fast.geometry.whitening import longest, whiten
-from pgbb_fast.noise_aware import LocalPosterior, Scores
+from pgbb_fast.local.curvature import Hessian, Slope, combined, learnt
+from pgbb_fast.local.model import LocalPosterior, Scores
+from pgbb_fast.release.stacked import Door
+from pgbb_fast.release.stacking import Stacking, central, stacking
 
 __all__ = ["Found", "find"]
 

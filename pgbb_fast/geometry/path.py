@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.curvature import Slope
+from pgbb_fast.local.curvature import Slope
 
 __all__ = ["Path", "Tangent"]
 

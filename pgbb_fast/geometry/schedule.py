@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pgbb_fast.account import FEATURES, GRADIENT, SCORE
-from pgbb_fast.geometry.stacking import LENGTH, Stacking, central, public_length, stacking
+from pgbb_fast.budget.gaussian import FEATURES, GRADIENT, SCORE
 from pgbb_fast.losses import Loss
+from pgbb_fast.release.stacking import LENGTH, Stacking, central, public_length, stacking
 
 __all__ = ["Schedule", "groups", "schedule"]
 

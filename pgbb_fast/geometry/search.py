@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.geometry.door import Door
 from pgbb_fast.geometry.glm import normal_hessian
 from pgbb_fast.geometry.path import Path
-from pgbb_fast.geometry.stacking import Stacking, shifts
 from pgbb_fast.geometry.whitening import Whitening
 from pgbb_fast.losses import Loss
+from pgbb_fast.release.stacked import Door
+from pgbb_fast.release.stacking import Stacking, shifts
 
 __all__ = ["Asked", "Start", "find_all", "find_central"]
 

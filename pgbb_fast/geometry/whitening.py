@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.curvature import Slope
-from pgbb_fast.geometry.door import Door
-from pgbb_fast.geometry.stacking import LENGTH
+from pgbb_fast.local.curvature import Slope
+from pgbb_fast.release.stacked import Door
+from pgbb_fast.release.stacking import LENGTH
 
 __all__ = ["Whitening", "longest", "whiten"]
 

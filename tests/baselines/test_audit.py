@@ -19,16 +19,16 @@ from pgbb_fast.baselines import (
     NoisyGibbsMean,
     NoisyGibbsRegressor,
     NoisyNewton,
-    curvature,
     newton,
     noisy_gibbs,
     sgld,
 )
-from pgbb_fast.baselines.report import calibrated
+from pgbb_fast.budget.baseline import calibrated
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber
-from pgbb_fast.releases import Keys, Problem
+from pgbb_fast.release import hessian as curvature
+from pgbb_fast.release.blocked import Keys, Problem
 
 RUNS = {"sgld": 4000, "newton": 4000, "gibbs": 3000, "exponential": 4000, "curvature": 3000}
 CLAIM, DELTA = 2.0, 0.01

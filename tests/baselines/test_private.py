@@ -17,20 +17,20 @@ from pgbb_fast.baselines import (
     NoisyGibbsRegressor,
     NoisyNewton,
     SampledPosterior,
-    curvature,
     newton,
     noisy_gibbs,
     sgld,
 )
-from pgbb_fast.baselines.report import calibrated, share_multiplier
 from pgbb_fast.baselines.solvers import huber_scale, minimise, quantile
+from pgbb_fast.budget.baseline import calibrated, share_multiplier
 from pgbb_fast.errors import DataError, DomainError, NotFittedError
-from pgbb_fast.estimators import records
+from pgbb_fast.intake import records
 from pgbb_fast.kernels import reference
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber, huber_fixed_scale, logistic, smoothed_quantile
-from pgbb_fast.posterior import Posterior
-from pgbb_fast.releases import Keys, Problem
+from pgbb_fast.posteriors.base import Posterior
+from pgbb_fast.release import hessian as curvature
+from pgbb_fast.release.blocked import Keys, Problem
 from pgbb_fast.silence import unseen
 
 EXACT = 1e4         # an epsilon at which the accountant asks for (almost) no noise

@@ -10,9 +10,9 @@ from scipy.special import expit, ndtr
 
 from pgbb_fast.baselines import NonPrivateBayesianBootstrap
 from pgbb_fast.baselines.solvers import huber_fixed, huber_scale, logistic, minimise, quantile, ridge
-from pgbb_fast.blocks import gamma_star, partition
 from pgbb_fast.errors import DataError, DomainError, NotFittedError, PgbbError
-from pgbb_fast.posterior import Posterior
+from pgbb_fast.posteriors.base import Posterior
+from pgbb_fast.release.blocks import gamma_star, partition
 
 
 def data(n=400, seed=3):

@@ -9,8 +9,10 @@ from scipy import stats
 
 from pgbb_fast import DomainError
 from pgbb_fast.accountant import Ledger, ResampledGaussian, SubsampledGaussian, epsilon, noise_multiplier
-from pgbb_fast.bootstrap import MOutOfNBootstrap, accounting
-from pgbb_fast.bootstrap.accounting import (
+from pgbb_fast.bootstrap import MOutOfNBootstrap
+from pgbb_fast.bootstrap.statistic import Mean
+from pgbb_fast.budget import bootstrap as accounting
+from pgbb_fast.budget.bootstrap import (
     BootstrapReport,
     asymptotic_report,
     calibrate,
@@ -21,7 +23,6 @@ from pgbb_fast.bootstrap.accounting import (
     rule_of_thumb,
     sizes_of_least_width,
 )
-from pgbb_fast.bootstrap.statistic import Mean
 
 CASE = ResampledGaussian(n=1000, resample_size=10, replicates=1000)
 BUDGET = {"budget_epsilon": 1.0, "budget_delta": 1e-4}

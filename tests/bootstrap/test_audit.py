@@ -18,9 +18,9 @@ from scipy import stats
 
 from pgbb_fast.accountant import ResampledGaussian, asymptotic_delta, asymptotic_noise_multiplier, delta
 from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, MOutOfNBootstrap
-from pgbb_fast.bootstrap.releases import SLACK, Secret, release_estimate, release_replicates
 from pgbb_fast.bootstrap.statistic import Mean
-from pgbb_fast.releases import Keys
+from pgbb_fast.release.blocked import Keys
+from pgbb_fast.release.resamples import SLACK, Secret, release_estimate, release_replicates
 
 RUNS = 600
 

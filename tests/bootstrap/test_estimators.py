@@ -17,8 +17,8 @@ from pgbb_fast.bootstrap import (
     MOutOfNBootstrap,
     RegularisedRegression,
 )
-from pgbb_fast.bootstrap.deconvolution import deconvolve, natural_spline
-from pgbb_fast.estimators import records
+from pgbb_fast.intake import records
+from pgbb_fast.posteriors.deconvolved import deconvolve, natural_spline
 
 MEAN = Mean([(-2.0, 2.0)])
 BUDGET = {"epsilon": 2.0, "delta": 1e-4}
@@ -157,7 +157,7 @@ def test_several_coordinates_and_natural_units():
 def posterior(estimate, replicates, **numbers):
     report = AsymptoticMOutOfNBootstrap(MEAN, mu=1.0, delta=1e-3).plan(1000).privacy
     d = len(estimate)
-    from pgbb_fast.posterior import AffineMap
+    from pgbb_fast.coordinates import AffineMap
 
     return BootstrapPosterior(
         np.asarray(estimate), replicates, to_natural=AffineMap(np.eye(d), np.zeros(d)), names="ab"[:d], privacy=report,

@@ -11,8 +11,9 @@ from scipy import stats
 from pgbb_fast import DataError, DomainError, NotFittedError, Posterior
 from pgbb_fast.accountant.asymptotic import gaussian_delta
 from pgbb_fast.bootstrap import BLBQuantiles, Mean
-from pgbb_fast.bootstrap.little import _release_median, calibrate, concentrated, median_weights, spent
-from pgbb_fast.bootstrap.releases import Secret
+from pgbb_fast.budget.little import calibrate, concentrated, spent
+from pgbb_fast.release.medians import _release_median, median_weights
+from pgbb_fast.release.resamples import Secret
 
 MEAN = Mean([(-2.0, 2.0)])
 LAW = stats.truncnorm(-2, 2)

@@ -11,7 +11,8 @@ from scipy import stats
 
 from pgbb_fast import DomainError
 from pgbb_fast.bootstrap import Custom, Mean, RegularisedRegression
-from pgbb_fast.bootstrap.releases import (
+from pgbb_fast.kernels import reference
+from pgbb_fast.release.resamples import (
     GRID,
     SLACK,
     Secret,
@@ -20,8 +21,7 @@ from pgbb_fast.bootstrap.releases import (
     release_replicates,
     require_grid,
 )
-from pgbb_fast.bootstrap.resampling import Resampler
-from pgbb_fast.kernels import reference
+from pgbb_fast.release.resampling import Resampler
 
 SECRET = Secret(np.arange(3, 11, dtype=np.int64))
 TINY = 1e-12

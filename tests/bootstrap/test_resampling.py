@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from pgbb_fast import DomainError
-from pgbb_fast.bootstrap.resampling import MOST_RECORDS, Resampler
 from pgbb_fast.kernels import reference
+from pgbb_fast.release.resampling import MOST_RECORDS, Resampler
 
 KEY = np.arange(1, 9, dtype=np.int64)
 

@@ -15,9 +15,9 @@ import pytest
 from scipy import stats
 
 from pgbb_fast import PrivateQuantileRegressor
-from pgbb_fast.blocks import dirichlet
 from pgbb_fast.estimators import base
-from pgbb_fast.releases import Keys, release_step
+from pgbb_fast.release.blocked import Keys, release_step
+from pgbb_fast.release.blocks import dirichlet
 
 CLAIM, DELTA, N, S = 2.0, 0.01, 12, 3
 MISS = 1e-4

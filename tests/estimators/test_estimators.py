@@ -20,8 +20,8 @@ from pgbb_fast import (
     PrivateQuantileRegressor,
 )
 from pgbb_fast.accountant import Ledger, epsilon
-from pgbb_fast.estimators import records
-from pgbb_fast.estimators.design import Design
+from pgbb_fast.intake import records
+from pgbb_fast.intake.design import Design
 
 REGRESSORS = [PrivateQuantileRegressor, PrivateHuberRegressor]
 BUDGET = {"epsilon": 2.0, "delta": 1e-4}
@@ -388,7 +388,7 @@ def test_training_that_diverges_says_so():
 
 
 def test_the_seed_and_the_key_are_in_no_representation():
-    from pgbb_fast.releases import Keys
+    from pgbb_fast.release.blocked import Keys
 
     keys = Keys.fresh(12345)
     assert str(int(keys.secret[0])) not in repr(keys)

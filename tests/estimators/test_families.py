@@ -191,9 +191,9 @@ def test_a_slope_of_the_users_own_fits_a_poisson_model():
 def test_the_users_own_slope_is_released_as_a_built_in_one():
     """Logistic by its slope, on the reference, against the compiled kernel: the same minibatch and noise, sums that
     differ by single precision only."""
-    from pgbb_fast import releases
     from pgbb_fast.kernels.arguments import Records
     from pgbb_fast.losses import logistic, own_slope
+    from pgbb_fast.release import blocked as releases
 
     X, y = classes(300, 3)
     rng = np.random.default_rng(0)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pgbb_fast import DataError, PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
-from pgbb_fast.estimators import records
-from pgbb_fast.estimators.design import FARTHEST, Design, unit_map
+from pgbb_fast.intake import records
+from pgbb_fast.intake.design import FARTHEST, Design, unit_map
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import BFLOAT16, Draws, Mechanism, Records, Stream, as_double
 

@@ -14,13 +14,14 @@ import statsmodels.api as sm
 import torch
 from scipy import optimize
 
-from pgbb_fast import DataError, DomainError, Posterior, PrivateMEstimator, losses, releases
+from pgbb_fast import DataError, DomainError, Posterior, PrivateMEstimator, losses
 from pgbb_fast.baselines import DPSGLD
 from pgbb_fast.errors import DeviceError
 from pgbb_fast.estimators import autograd
 from pgbb_fast.estimators.autograd import RecordGradients
 from pgbb_fast.kernels import reference
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from pgbb_fast.release import blocked as releases
 
 ROOT = Path(__file__).resolve().parents[2]
 spec = importlib.util.spec_from_file_location("test_steps", ROOT / "tests" / "kernels" / "test_steps.py")

@@ -17,17 +17,17 @@ from pgbb_fast import (
     PrivateMean,
     PrivateQuantileRegressor,
 )
-from pgbb_fast.account import FEATURES, GRADIENT, SCORE, report_of
+from pgbb_fast.budget.gaussian import FEATURES, GRADIENT, SCORE, report_of
 from pgbb_fast.errors import BudgetError
-from pgbb_fast.geometry import door as doors
-from pgbb_fast.geometry.door import Door
 from pgbb_fast.geometry.glm import normal_hessian
-from pgbb_fast.geometry.stacking import stacking
 from pgbb_fast.geometry.whitening import triangular, whiten
 from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import logistic, own_slope, smoothed_quantile, with_curvature
-from pgbb_fast.posterior import Posterior
-from pgbb_fast.releases import Keys
+from pgbb_fast.posteriors.base import Posterior
+from pgbb_fast.release import stacked as doors
+from pgbb_fast.release.blocked import Keys
+from pgbb_fast.release.stacked import Door
+from pgbb_fast.release.stacking import stacking
 
 N = 20_000
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}

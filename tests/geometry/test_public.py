@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from pgbb_fast.account import GRADIENT, GaussianReport, multiplier_of, report_of
 from pgbb_fast.accountant import Ledger, SubsampledGaussian
+from pgbb_fast.budget.gaussian import GRADIENT, GaussianReport, multiplier_of, report_of
 from pgbb_fast.errors import DomainError
 from pgbb_fast.geometry.schedule import groups, schedule
-from pgbb_fast.geometry.stacking import LENGTH, central, stacking
 from pgbb_fast.losses import expectile, huber, logistic, smoothed_quantile
+from pgbb_fast.release.stacking import LENGTH, central, stacking
 
 ONE = {"steps": 1, "noise_multiplier": 9.0}
 FIVE = (0.1, 0.25, 0.5, 0.75, 0.9)

@@ -17,11 +17,11 @@ from pgbb_fast import (
     PrivateLogisticRegressor,
     PrivateQuantileRegressor,
 )
-from pgbb_fast.account import FEATURES, GRADIENT, SCORE
+from pgbb_fast.budget.gaussian import FEATURES, GRADIENT, SCORE
 from pgbb_fast.errors import BudgetError
-from pgbb_fast.geometry import door as doors
-from pgbb_fast.geometry.door import Door
 from pgbb_fast.kernels import cpu, reference
+from pgbb_fast.release import stacked as doors
+from pgbb_fast.release.stacked import Door
 
 N = 400
 X, Y = regression(N, np.random.default_rng(0))

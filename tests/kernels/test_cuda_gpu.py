@@ -118,10 +118,10 @@ def test_training_as_a_graph_equals_training_on_the_cpu():
         pytest.skip("this torch has no CUDA")
     from dataclasses import replace
 
-    from pgbb_fast.device_training import train_on_device
-    from pgbb_fast.devices import place
-    from pgbb_fast.releases import Keys
-    from pgbb_fast.training import train
+    from pgbb_fast.network.device_training import train_on_device
+    from pgbb_fast.network.training import train
+    from pgbb_fast.release.blocked import Keys
+    from pgbb_fast.release.devices import place
 
     spec = importlib.util.spec_from_file_location("t", Path(__file__).parents[1] / "test_training.py")
     training = importlib.util.module_from_spec(spec)

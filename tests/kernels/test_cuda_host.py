@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from pgbb_fast import PrivateMean, PrivateQuantileRegressor, devices, releases
+from pgbb_fast import PrivateMean, PrivateQuantileRegressor
 from pgbb_fast.baselines import DPSGLD
 from pgbb_fast.errors import DataError, DeviceError, DomainError
 from pgbb_fast.estimators import base, location
-from pgbb_fast.estimators import design as estimators_design
-from pgbb_fast.estimators import records as taken
-from pgbb_fast.estimators.design import Design
+from pgbb_fast.intake import design as estimators_design
+from pgbb_fast.intake import records as taken
+from pgbb_fast.intake.design import Design
 from pgbb_fast.kernels import cpu
 from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import plan, probe, records, spans, sums, warp
 from pgbb_fast.kernels.cuda.compile import expand, static, unrolled
 from pgbb_fast.kernels.scalar import random, sampling
 from pgbb_fast.kernels.scalar.clip import TERM_BITS
+from pgbb_fast.release import blocked as releases
+from pgbb_fast.release import devices
 
 
 def lanes(direction: int):
@@ -361,7 +363,7 @@ def test_the_map_of_records_in_place_is_that_of_host_records():
 
 def test_importing_the_package_never_brings_in_numba_cuda():
     code = (
-        "import sys, pgbb_fast, pgbb_fast.devices, pgbb_fast.kernels.cuda.probe, pgbb_fast.kernels.cuda.plan\n"
+        "import sys, pgbb_fast, pgbb_fast.release.devices, pgbb_fast.kernels.cuda.probe, pgbb_fast.kernels.cuda.plan\n"
         "print([name for name in sys.modules if name.startswith(('numba.cuda', 'numba_cuda'))])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
