@@ -31,7 +31,7 @@ SPARSE = (  # q, T, S, K, epsilon, delta
     (1e-4, 10_000, 100, 50, 1.0, 1e-5),
 )
 PLAIN = (1.2e-5, 300_000, 1.0, 1e-5)
-LEAST_DELTA = 1e-9
+MIN_DELTA = 1e-9
 
 
 def radius_nodes(gamma: float, blocks: int, draws: int) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +162,7 @@ def reported():
 
 def truth(m, epsilon: float, delta: float):
     """The oracle's epsilon and its error at the mechanism's own noise; None where it can't tell."""
-    if delta < LEAST_DELTA:
+    if delta < MIN_DELTA:
         return None
     if hasattr(m, "n_blocks"):
         r, w = radius_nodes(m.concentration, m.n_blocks, m.draws_per_release)

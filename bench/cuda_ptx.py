@@ -40,7 +40,7 @@ from pgbb_fast.kernels.cuda.sums import FB
 from pgbb_fast.kernels.scalar.losses import CONSTANTS
 
 ARCHITECTURES = ((8, 0), (9, 0), (10, 0))
-MOST_REGISTERS = 128
+MAX_REGISTERS = 128
 TABLE = Path(__file__).parent / "results" / "cuda_kernels.md"
 I64, F32, F64 = types.int64, types.float32, types.float64
 
@@ -58,7 +58,7 @@ class Assembled:
     @property
     def fits(self) -> bool:
         """No spills and at most 128 registers."""
-        return self.spilled == 0 and self.registers <= MOST_REGISTERS
+        return self.spilled == 0 and self.registers <= MAX_REGISTERS
 
 
 def ptxas() -> Path:
@@ -232,7 +232,7 @@ def main() -> int:
         lines.append(f"| {name} | {registers} | {spilled} | {stack} | {max(r.shared for r in results)} |")
         print(lines[-1], flush=True)
     verdict = "all fit" if not worst else f"{worst} do not fit"
-    lines += ["", f"{count} kernels; {verdict}: at most {MOST_REGISTERS} registers, no spills."]
+    lines += ["", f"{count} kernels; {verdict}: at most {MAX_REGISTERS} registers, no spills."]
     TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text("\n".join(lines) + "\n")
     return int(worst > 0)

@@ -16,7 +16,7 @@ from pgbb_fast.errors import DomainError
 __all__ = ["Domain"]
 
 Array = NDArray[np.float64]
-MOST_DEGREE = 6
+MAX_DEGREE = 6
 ROUNDED = 1e-5  # relative difference of a power's column from the power, as of single precision
 
 
@@ -39,7 +39,7 @@ class Domain:
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "degrees", tuple(check.integer("Domain", "degrees", k, 1, MOST_DEGREE) for k in self.degrees)
+            self, "degrees", tuple(check.integer("Domain", "degrees", k, 1, MAX_DEGREE) for k in self.degrees)
         )
         if not self.degrees:
             raise DomainError("Domain: degrees must be one or more")

@@ -35,10 +35,10 @@ GEOMETRIES = ("scores", "box")
 N_BLOCKS, STEPS, SHARE = 20, 3_000, 0.1
 C = 1.345  # Huber's
 REACH = 0.5  # default bound of an expectile's residuals
-MOST_FEATURES = 2**14  # as many as the clipping proof allows (kernels.scalar.clip)
-MOST_LEVELS = 1000
-MOST_SHARE = 0.5  # of the budget for second moments, as for the estimators
-LEAST_GUESS = 1e-6  # guesses are of order 1, in half ranges
+MAX_FEATURES = 2**14  # as many as the clipping proof allows (kernels.scalar.clip)
+MAX_LEVELS = 1000
+MAX_SHARE = 0.5  # of the budget for second moments, as for the estimators
+MIN_GUESS = 1e-6  # guesses are of order 1, in half ranges
 SMALL_SHARE = 0.5  # a privacy share of the variance up to this is called small
 UNIFORM = 1.0 / math.sqrt(3.0)
 
@@ -166,10 +166,10 @@ def plan(
     boxed = [value for value in (n_blocks, steps, moment_share, clip) if value is not None]
     n_blocks = check.integer(who, "n_blocks", N_BLOCKS if n_blocks is None else n_blocks, MIN_BLOCKS)
     n = check.integer(who, "n", n, n_blocks)
-    p = check.integer(who, "p", p, 1, MOST_FEATURES)
+    p = check.integer(who, "p", p, 1, MAX_FEATURES)
     several = check.items(levels)
     if several is None:
-        count = check.integer(who, "levels", levels, 1, MOST_LEVELS)
+        count = check.integer(who, "levels", levels, 1, MAX_LEVELS)
         chosen = tuple((np.arange(count) + 1.0) / (count + 1.0)) if count > 1 else (tau,)
     else:
         chosen = tuple(check.between(who, "levels", one, 0.0, 1.0) for one in several)
@@ -182,13 +182,13 @@ def plan(
     share_of_ones = check.between(who, "share_of_ones", share_of_ones, 0.0, 1.0)
     steps = check.integer(who, "steps", STEPS if steps is None else steps, 1, 2**32 - 2)
     tau = check.between(who, "tau", tau, 0.0, 1.0)
-    residual_scale = check.between(who, "residual_scale", residual_scale, LEAST_GUESS, 1.0 / LEAST_GUESS)
-    feature_sd = check.between(who, "feature_sd", feature_sd, LEAST_GUESS, 1.0 / LEAST_GUESS)
+    residual_scale = check.between(who, "residual_scale", residual_scale, MIN_GUESS, 1.0 / MIN_GUESS)
+    feature_sd = check.between(who, "feature_sd", feature_sd, MIN_GUESS, 1.0 / MIN_GUESS)
     level = check.between(who, "level", level, 0.0, 1.0)
     epsilon, delta = check.positive(who, "epsilon", epsilon), check.between(who, "delta", delta, 0.0, 1.0)
     moment_share = check.real(who, "moment_share", SHARE if moment_share is None else moment_share)
-    if not 0.0 <= moment_share <= MOST_SHARE:
-        raise DomainError(f"{who}: moment_share must lie in [0, {MOST_SHARE:g}], got {moment_share:g}")
+    if not 0.0 <= moment_share <= MAX_SHARE:
+        raise DomainError(f"{who}: moment_share must lie in [0, {MAX_SHARE:g}], got {moment_share:g}")
     f, m = _curvature(loss, tau, residual_scale, share_of_ones)
     hessian = f * feature_sd**2
     sampling = math.sqrt(m / n) * feature_sd / hessian

@@ -57,8 +57,8 @@ def made(loss: str):
 
 @pytest.mark.parametrize("loss", ["quantiles", "ridge", "mean"])
 def test_the_step_of_the_graph_trains_as_the_plain_loop_does(loss):
-    """More steps than are drawn at once; learning rates are in single precision here: 2^-24 of a sum of 1e-3 a step, and
-    parameters likewise: a few units in the last place of the largest."""
+    """More steps than are drawn at once; learning rates are in single precision here: 2^-24 of a sum of 1e-3 a step.
+    Parameters are too: a few units in the last place of the largest."""
     problem, expected = made(loss)
     settings, keys, told = Optimiser(), Keys.fresh(7), []
     train(problem, expected, keys, settings)

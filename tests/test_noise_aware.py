@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pgbb_fast import PrivateHuberRegressor, PrivateMean, losses
-from pgbb_fast.budget.report import LEAST_MULTIPLIER, PASSES, outward
+from pgbb_fast.budget.report import MIN_MULTIPLIER, PASSES, outward
 from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.estimators.base import ASK_RATE
 from pgbb_fast.kernels import cpu, reference
@@ -452,7 +452,7 @@ def test_the_moments_share_is_composed_and_the_rate_is_a_public_rule():
     assert free.moment is None
     assert report.moment.steps == 2  # of the scores, and of the features
     assert report.mechanism.sampling_rate == pytest.approx(PASSES / model.steps, rel=1e-6)
-    assert abs(free.mechanism.noise_multiplier / LEAST_MULTIPLIER - 1) < 0.1
+    assert abs(free.mechanism.noise_multiplier / MIN_MULTIPLIER - 1) < 0.1
     assert free.mechanism.sampling_rate < ASK_RATE
 
 

@@ -11,9 +11,9 @@ import pytest
 from pgbb_fast import DomainError, PrivateHuberRegressor, PrivateMean, PrivateMEstimator, plan
 from pgbb_fast.baselines import DPSGLD, NoisyGibbsMean, NoisyGibbsRegressor, NoisyNewton
 from pgbb_fast.bootstrap import BLBQuantiles, Custom, DPBootstrap, Mean, MOutOfNBootstrap
-from pgbb_fast.budget.report import MOST_MULTIPLIER, MOST_RECORDS, require_clip, require_noise
+from pgbb_fast.budget.report import MAX_MULTIPLIER, MAX_RECORDS, require_clip, require_noise
 from pgbb_fast.kernels.scalar.clip import GRID
-from pgbb_fast.kernels.scalar.normal import MOST_SIGMA, REACH
+from pgbb_fast.kernels.scalar.normal import MAX_SIGMA, REACH
 from pgbb_fast.release.blocked import Keys, Problem
 
 X, Y = np.full((1000, 1), np.nan), np.full(1000, np.nan)
@@ -27,7 +27,7 @@ def huber(**settings):
     return PrivateHuberRegressor(**{**BOUNDS, **ONE, "steps": 500, **settings})
 
 
-def own_loss(theta, x, y):
+def user_loss(theta, x, y):
     return (y - theta[0] - theta[1] * x[0]) ** 2
 
 
@@ -55,15 +55,15 @@ def test_noise_beyond_64_bits_is_refused_before_the_records(name):
 
 
 def test_the_limits_leave_room_in_64_bits():
-    assert MOST_RECORDS * GRID + REACH * MOST_SIGMA < 2**63
-    assert MOST_MULTIPLIER * GRID == MOST_SIGMA
-    assert MOST_RECORDS >= 1e9
-    require_noise("who", MOST_RECORDS, 0.0, math.nextafter(MOST_MULTIPLIER, 0.0))
-    for bad in (MOST_MULTIPLIER, math.inf, math.nan, -1.0):
+    assert MAX_RECORDS * GRID + REACH * MAX_SIGMA < 2**63
+    assert MAX_MULTIPLIER * GRID == MAX_SIGMA
+    assert MAX_RECORDS >= 1e9
+    require_noise("who", MAX_RECORDS, 0.0, math.nextafter(MAX_MULTIPLIER, 0.0))
+    for bad in (MAX_MULTIPLIER, math.inf, math.nan, -1.0):
         with pytest.raises(DomainError, match=r"who: .*noise multiplier"):
             require_noise("who", 10, 1.0, bad)
     with pytest.raises(DomainError, match="who: at most 1073741824 records"):
-        require_noise("who", MOST_RECORDS + 1, 1.0)
+        require_noise("who", MAX_RECORDS + 1, 1.0)
 
 
 @pytest.mark.parametrize("bad", [1e-320, 1e-40, 1e-16, 1e16, 1e39, math.inf, math.nan])
@@ -72,7 +72,7 @@ def test_clips_that_single_precision_does_not_have_are_refused(bad):
         require_clip("who", 1.0, bad)
     if math.isfinite(bad):
         with pytest.raises(DomainError, match=r"PrivateMEstimator: .*clipped at"):
-            PrivateMEstimator(own_loss, coef_bounds=COEFFICIENTS, clip=bad, **BOUNDS, **ONE)
+            PrivateMEstimator(user_loss, coef_bounds=COEFFICIENTS, clip=bad, **BOUNDS, **ONE)
 
 
 @pytest.mark.parametrize(

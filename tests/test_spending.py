@@ -26,7 +26,7 @@ from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstra
 from pgbb_fast.budget.report import PrivacyReport
 from pgbb_fast.estimators import base
 from pgbb_fast.kernels import cpu
-from pgbb_fast.local.exploration import LEAST_SEGMENTS, Exploration
+from pgbb_fast.local.exploration import MIN_SEGMENTS, Exploration
 
 X = np.random.default_rng(0).uniform(0, 1, (300, 1))
 Y = X[:, 0]
@@ -203,10 +203,10 @@ def test_settings_that_would_fail_in_the_middle_of_a_run_are_refused(make):
 def smallest(kind, p, K, S, share, n):
     """The fewest steps that a run may have."""
     d = p + 1 + (kind is PrivateHuberRegressor)
-    least = LEAST_SEGMENTS * (d + 2)
+    least = MIN_SEGMENTS * (d + 2)
     if share == 0.0:
         least = max(least, 4 * (1 + d + S))
-    return max(LEAST_SEGMENTS, -(-least // K))
+    return max(MIN_SEGMENTS, -(-least // K))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5])

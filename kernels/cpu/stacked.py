@@ -20,9 +20,9 @@ from pgbb_fast.kernels.cpu.noise import add_noise, scale_of
 from pgbb_fast.kernels.cpu.stacked_tile import TABLE, stacked_rows, stacked_tile_size
 from pgbb_fast.kernels.cpu.steps import AHEAD, SERIAL, UNROLLED, _aligned
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import MOST_TILES, PAD, SQUARE, STRIDE, TILE, X, decode, flush
+from pgbb_fast.kernels.cpu.tile import MAX_TILES, PAD, SQUARE, STRIDE, TILE, X, decode, flush
 from pgbb_fast.kernels.reference.sampling import minibatch
-from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT
+from pgbb_fast.kernels.scalar.clip import GRID, MAX_EXPONENT
 from pgbb_fast.kernels.scalar.sampling import ALL
 from pgbb_fast.kernels.scalar.stacked import stack_limit, stack_weight
 
@@ -91,7 +91,7 @@ def _share(
                 ahead, next_m = (ahead, n - ahead) if ahead < n else (I64(-1), I64(0))
             add_tile(x, ahead, next_m, intercept, p, L, public, place, m, full, values, sums, total)
             tiles += 1
-            if tiles == MOST_TILES:
+            if tiles == MAX_TILES:
                 flush(L, d, shift, sums, total)
                 tiles = I64(0)
             start += m
@@ -200,7 +200,7 @@ def stacked_sums(loss: str, intercept: bool, records: Records, stack: Stack, str
     size = stacked_tile_size(stacked_rows(p, m, L, scale))
     scratch = _scratch.get(groups, p, m, L, d, scale)
     progress = np.zeros(2, dtype=np.int64)
-    shift = np.full(L, MOST_EXPONENT, dtype=np.int64)
+    shift = np.full(L, MAX_EXPONENT, dtype=np.int64)
     bounds = np.array([stack.feature_bound, stack_limit(L, m), stack_weight(L, d)])
     parts = [bounds, stack.map.ravel(), stack.mix.ravel() / stack.clip, stack.scale_mix.ravel() / stack.clip]
     with np.errstate(over="ignore"):

@@ -13,7 +13,7 @@ from pgbb_fast.kernels.cpu import formulas
 from pgbb_fast.kernels.cpu.compile import compiled, specialise
 from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.moments import add_products, readers, summed
-from pgbb_fast.kernels.scalar.clip import MOST_SQUARE
+from pgbb_fast.kernels.scalar.clip import MAX_SQUARE
 from pgbb_fast.kernels.scalar.moments import moment_factor
 
 _factor = numba.njit(moment_factor)
@@ -46,7 +46,7 @@ def _moments(first, last, p, intercept, records, stack, clip, room, total):  # t
     xbar, white = room[rest : rest + m], room[rest + m : rest + 2 * m]
     rest += 2 * m
     psi, chi, a, b = room[rest : rest + L], room[rest + L :], room[rest + 2 * L :], room[rest + 3 * L :]
-    most = MOST_SQUARE * clip * clip
+    most = MAX_SQUARE * clip * clip
     for i in range(first, last):
         if intercept:
             xbar[0] = 1.0
@@ -62,7 +62,7 @@ def _moments(first, last, p, intercept, records, stack, clip, room, total):  # t
         of_x = _mix(stack.map, xbar, m, white)
         of_a = _mix(stack.mix, psi, L, a)
         of_b = _mix(stack.scale_mix, chi, L, b) if has_scale else 0.0
-        if not (of_x <= MOST_SQUARE and of_a <= most and of_b <= most):     # or nan
+        if not (of_x <= MAX_SQUARE and of_a <= most and of_b <= most):     # or nan
             continue
         f = _factor(of_x, stack.feature_bound)
         factor = _factor(of_a * f * f * of_x + of_b, clip) / clip

@@ -26,7 +26,7 @@ from pgbb_fast.kernels.cpu.tile import (
     terms_2x2,
     terms_2x4,
 )
-from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS, MOST_SQUARE, ZERO
+from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS, MAX_SQUARE, ZERO
 
 PAD = 64
 FITS = 60_000       # bytes of a tile at most: it then stays in the second-level cache, and most of it in the first
@@ -125,7 +125,7 @@ def _shorten(L: Any, m: Any, count: Any, full: Any, public: Any, out: Any, first
     """The rows of a become coefficients of x~, times f, the clip's factor and W, and the row ETA is what b's terms are
     multiplied by; zero for the padding.  A record that isn't finite, or beyond 2^50 in a length, becomes zero."""
     weight, limit, bound = at(public, SIZE), at(public, LIMIT), at(public, BOUND)
-    square, most = bound * bound, bits_of(MOST_SQUARE)
+    square, most = bound * bound, bits_of(MAX_SQUARE)
     largest = square_of(L, full, first, ETA, tile)
     largest_b = U32(0)
     if has_scale:
@@ -137,7 +137,7 @@ def _shorten(L: Any, m: Any, count: Any, full: Any, public: Any, out: Any, first
     longest = U32(0)
     for i in range(full):
         q = at(tile, SQUARE + i)
-        few = few and q <= MOST_SQUARE
+        few = few and q <= MAX_SQUARE
         s = fma(at(tile, ETA + i), q if q < square else square, at(tile, SCALES + i))
         longest = larger_bits(longest, s)
     if few and not weighted and longest <= bits_of(limit * limit):

@@ -28,8 +28,8 @@ from pgbb_fast.kernels.cpu.sampling import (
     skip,
 )
 from pgbb_fast.kernels.cpu.threads import run
-from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MOST_TILES, PAD, TILE, decode, flush, row, tile_rows, tile_size
-from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT
+from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MAX_TILES, PAD, TILE, decode, flush, row, tile_rows, tile_size
+from pgbb_fast.kernels.scalar.clip import GRID, MAX_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 
@@ -66,7 +66,7 @@ def _publish(draws_theta: Any, weights: Any, pairs: Any, public: Any, shift: Any
         for s in range(blocks):
             largest = weights[k, s] if weights[k, s] > largest else largest
         exponent = weight_exponent(largest)
-        put(shift, k, I64(MOST_EXPONENT - exponent))
+        put(shift, k, I64(MAX_EXPONENT - exponent))
         for s in range(blocks):
             put(public, place + d + 3 + s, F32(grid_weight(weights[k, s], exponent, less)))
 
@@ -218,7 +218,7 @@ def _share(
             low = process(queue, first, part, low, ahead, next_m, x, y, block, starts, table, p, intercept, K, public,
                           width, inverse, longest, shift, blocks, values, sums, total)  # fmt: skip
             tiles += 1
-            if tiles == MOST_TILES:
+            if tiles == MAX_TILES:
                 flush(K, d, shift, sums, total)
                 tiles = I64(0)
             m -= part

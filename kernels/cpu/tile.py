@@ -25,7 +25,7 @@ from pgbb_fast.kernels.cpu.intrinsics import (
     rarely,
     terms,
 )
-from pgbb_fast.kernels.scalar.clip import INFINITY, MAGIC, MAGIC_BITS, MOST_SQUARE, ONE, ZERO
+from pgbb_fast.kernels.scalar.clip import INFINITY, MAGIC, MAGIC_BITS, MAX_SQUARE, ONE, ZERO
 
 TILE = 448          # records, a multiple of PAD; 511 terms of at most 2^22 can be added in 32 bits (also in a lane)
 PAD = 64            # records are padded to a multiple of this
@@ -33,7 +33,7 @@ LOOKED_UP = 32      # weights of a draw that can be looked up in registers
 FEW_DRAWS = 1       # up to as many draws, a tile is small:
 FEW_BYTES = 16_000  # of a tile of sampled records, their rows and numbers, which stay in the first-level cache
 STREAMED = 5_000    # bytes of consecutive rows: what memory delivers while a tile is worked on
-MOST_TILES = 511 * VECTOR // TILE   # whose terms can be added in a lane
+MAX_TILES = 511 * VECTOR // TILE   # whose terms can be added in a lane
 STRIDE = TILE + 16  # from row to row: not a power of two, so that rows don't share a cache set
 SQUARE, WEIGHT, ETA, COEFFICIENT = 0, STRIDE, 2 * STRIDE, 3 * STRIDE
 X = 5 * STRIDE      # first feature
@@ -153,11 +153,11 @@ def _squares(intercept: Any, p: Any, full: Any, tile: Any) -> Any:
                 put(tile, SQUARE + i, fma(v, v, at(tile, SQUARE + i)))
         for i in range(full):
             largest = larger_bits(largest, at(tile, SQUARE + i))
-    if largest <= bits_of(MOST_SQUARE):
+    if largest <= bits_of(MAX_SQUARE):
         return number_of(largest)
     for i in range(full):
         rarely()
-        if not at(tile, SQUARE + i) <= MOST_SQUARE:
+        if not at(tile, SQUARE + i) <= MAX_SQUARE:
             put(tile, SQUARE + i, INFINITY)
             for j in range(p):
                 rarely()

@@ -12,7 +12,7 @@ from pgbb_fast.kernels.cuda.compile import THREADS, WARPS
 from pgbb_fast.kernels.cuda.formulas import grid_weight, rounding, weight_exponent
 from pgbb_fast.kernels.cuda.instructions import F32, I32, I64, INT32, INT64, at, deposit, put
 from pgbb_fast.kernels.cuda.noise import rounded_normal
-from pgbb_fast.kernels.scalar.clip import MOST_EXPONENT
+from pgbb_fast.kernels.scalar.clip import MAX_EXPONENT
 from pgbb_fast.kernels.scalar.random import WORDS
 
 ROOM = WORDS + 1
@@ -27,7 +27,7 @@ def _publish(theta: Any, weights: Any, pairs: Any, public: Any, shift: Any, row:
     source = min(k, K - 1)
     least = cuda.shared.array(1, INT32)
     if me == 0:
-        put(least, I64(0), I32(MOST_EXPONENT))
+        put(least, I64(0), I32(MAX_EXPONENT))
     cuda.syncthreads()
     for s in range(me, blocks, THREADS):
         u = weights[source, s]
@@ -41,7 +41,7 @@ def _publish(theta: Any, weights: Any, pairs: Any, public: Any, shift: Any, row:
     for j in range(me, d, THREADS):
         put(public, k * row + j, F32(theta[source, j]))
     if me == 0:
-        put(shift, k, MOST_EXPONENT - exponent)
+        put(shift, k, MAX_EXPONENT - exponent)
         a, b, c = constants(theta[source, d - 1], pairs[source, 0], pairs[source, 1])
         put(public, k * row + d, F32(a))
         put(public, k * row + d + 1, F32(b))

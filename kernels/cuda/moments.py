@@ -19,8 +19,8 @@ from pgbb_fast.kernels.cuda.sums import decode
 from pgbb_fast.kernels.scalar.clip import GRID
 
 SAFE = 1.0 - 2.0**-20
-MOST_NUMBERS = 4_096    # of stacked scores in shared memory, 32 KiB
-MOST_RECORDS = 32       # whose scores are there at once
+MAX_NUMBERS = 4_096    # of stacked scores in shared memory, 32 KiB
+MAX_RECORDS = 32       # whose scores are there at once
 
 # bound for each loss
 slope: Any = None
@@ -137,12 +137,12 @@ def score_moments(
     """The sums without noise; same contract as ``reference.score_moments``, for any layout.  Not a release."""
     K, d = draws.theta.shape
     width = K * d
-    if width > MOST_NUMBERS:
-        raise ValueError(f"score_moments: {width} stacked coordinates; at most {MOST_NUMBERS} on the GPU")
+    if width > MAX_NUMBERS:
+        raise ValueError(f"score_moments: {width} stacked coordinates; at most {MAX_NUMBERS} on the GPU")
     kind = Kind(loss, intercept, 0, 1, False, False, 0)
     placed = place(records, response=kind.regression) if isinstance(records, Records) else records
     left, right = np.triu_indices(width)
-    at_once = min(MOST_RECORDS, MOST_NUMBERS // width)
+    at_once = min(MAX_RECORDS, MAX_NUMBERS // width)
     groups = [groups_for(-(-n // at_once)) for n in placed.sizes]
     columns, column = sum(groups), 0
     public = (draws.theta, draws.constants)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from pgbb_fast.kernels.scalar.losses import CONSTANTS
 
-MOST_FEATURES = 32      # up to as many, the number of features is written into the kernel ...
+MAX_FEATURES = 32      # up to as many, the number of features is written into the kernel ...
 SAMPLED_FEATURES = 24   # ... and into that of a minibatch, which needs registers for a cipher block
-MOST_SUMS = 60          # in a thread's registers: 128 hold them, the features and what is on the way ...
+MAX_SUMS = 60          # in a thread's registers: 128 hold them, the features and what is on the way ...
 SAMPLED_SUMS = 48       # ... and, for a minibatch, a cipher block
-MOST_DRAWS = 10         # of a kernel
-MOST_WEIGHTS = 4_096    # that a block of threads keeps in shared memory; more are read through the cache
+MAX_DRAWS = 10         # of a kernel
+MAX_WEIGHTS = 4_096    # that a block of threads keeps in shared memory; more are read through the cache
 LOCATION = frozenset({"mean", "exponential_mean"})
 WITH_SCALE = frozenset({"huber_concomitant"})
 AHEAD_REGISTERS = 72    # sums, features and features ahead up to which the next record is loaded ahead
@@ -81,7 +81,7 @@ class Kind:
 def split(K: int, sums: int, room: int, warps: int) -> tuple[int, int]:
     """(draws of a thread, parts): as few blocks of draws as registers allow, of sizes that differ by as little as can
     be; as many of them in a block of threads as add at most a fifth in padding and leave a thread's draws alone."""
-    fewest = -(-K // max(1, min(MOST_DRAWS, room // sums)))
+    fewest = -(-K // max(1, min(MAX_DRAWS, room // sums)))
     most = -(-K // fewest)
     for parts in (4, 2):
         blocks = fewest + -fewest % parts
@@ -96,10 +96,10 @@ def kind_of(
     S: int, sampled: bool, mapped: bool, packed: str, block: int, warps: int, encodings: tuple[str, str] = ("", ""),
 ) -> Kind:  # fmt: skip
     """The kernel for ``p`` features and ``K`` draws over ``S`` blocks; ``block`` features at once where p is large."""
-    features = p if p <= (SAMPLED_FEATURES if sampled else MOST_FEATURES) else 0
+    features = p if p <= (SAMPLED_FEATURES if sampled else MAX_FEATURES) else 0
     packed = packed if features and not sampled else ""
     one = Kind(loss, intercept, features, 1, sampled, mapped, 0, packed)
-    draws, parts = split(K, one.sums(block), SAMPLED_SUMS if sampled else MOST_SUMS, warps)
+    draws, parts = split(K, one.sums(block), SAMPLED_SUMS if sampled else MAX_SUMS, warps)
     padded = -(-(S + 1) // 8) * 8
-    blocks = padded if draws * parts * padded <= MOST_WEIGHTS else 0
+    blocks = padded if draws * parts * padded <= MAX_WEIGHTS else 0
     return Kind(loss, intercept, features, draws, sampled, mapped, blocks, packed, parts, encodings)

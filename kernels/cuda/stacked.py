@@ -15,13 +15,13 @@ from pgbb_fast.kernels.cuda.plan import LOCATION
 from pgbb_fast.kernels.cuda.records import Placed, place
 from pgbb_fast.kernels.cuda.stacked_plan import StackedKind, kind_of, tile_rows
 from pgbb_fast.kernels.cuda.steps import finish_kernel
-from pgbb_fast.kernels.scalar.clip import GRID, MOST_EXPONENT
+from pgbb_fast.kernels.scalar.clip import GRID, MAX_EXPONENT
 from pgbb_fast.kernels.scalar.normal import scale_of, thresholds
 from pgbb_fast.kernels.scalar.random import WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
 from pgbb_fast.kernels.scalar.stacked import stack_limit, stack_weight
 
-MOST_SCRATCH = 1 << 25  # numbers in all tiles that aren't shared, and in all partial sums
+MAX_SCRATCH = 1 << 25  # numbers in all tiles that aren't shared, and in all partial sums
 
 
 @cache
@@ -77,13 +77,13 @@ class StackedStep:
             per_group = WARPS << bits
         rows = tile_rows(self.m, L, kind.scale) * stacked_tiles.STRIDE
         held = 0 if kind.features or kind.shared else rows      # of a block of threads in the device's memory
-        most = max(1, MOST_SCRATCH // max(L * self.d, held))
+        most = max(1, MAX_SCRATCH // max(L * self.d, held))
         self.groups = [min(most, groups_for(-(-n // per_group))) for n in records.sizes]
         self.columns = sum(self.groups)
         self.partial = cuda.device_array(L * self.d * self.columns, np.int64)
         self.scratch = cuda.device_array(max(1, held * max(self.groups)), np.float32)
         self.grid = cuda.device_array((L, self.d), np.int64)
-        self.shift = cuda.to_device(np.full(L, MOST_EXPONENT, dtype=np.int64))
+        self.shift = cuda.to_device(np.full(L, MAX_EXPONENT, dtype=np.int64))
         made, shared = stacked_kernel(kind), 4 * rows if kind.shared else 0
         self.sums = [Launch(made, (1, groups), self.stream, shared) for groups in self.groups]
         self.finish = Launch(finish_kernel(), (L, self.d), self.stream)

@@ -12,14 +12,14 @@ from pgbb_fast.kernels.cuda import formulas
 from pgbb_fast.kernels.cuda.compile import THREADS, Launch, expand, groups_for, kernel, static
 from pgbb_fast.kernels.cuda.formulas import stack_factors_exact
 from pgbb_fast.kernels.cuda.instructions import F64, FLOAT64, I64, NUMBERS, at, put
-from pgbb_fast.kernels.cuda.moments import MOST_NUMBERS, MOST_RECORDS, SAFE, _add_up_kernel
+from pgbb_fast.kernels.cuda.moments import MAX_NUMBERS, MAX_RECORDS, SAFE, _add_up_kernel
 from pgbb_fast.kernels.cuda.records import Placed
 from pgbb_fast.kernels.cuda.stacked import placed
 from pgbb_fast.kernels.cuda.stacked_plan import StackedKind, check
 from pgbb_fast.kernels.cuda.sums import decode
 from pgbb_fast.kernels.scalar.clip import GRID
 
-MOST_PARTIAL = 1 << 25      # partial sums of all blocks of threads, 256 MiB
+MAX_PARTIAL = 1 << 25      # partial sums of all blocks of threads, 256 MiB
 
 # bound for each loss
 slope: Any = None
@@ -154,12 +154,12 @@ def stacked_moments(loss: str, intercept: bool, records: Records | Placed, stack
     check(loss, stack, m, kind.scale)
     width = L * (m + kind.scale)
     row = width + m + 4 * L + 2
-    if row > MOST_NUMBERS:
-        raise ValueError(f"stacked_moments: {width} stacked coordinates; the GPU has room for {MOST_NUMBERS} numbers")
-    at_once = min(MOST_RECORDS, MOST_NUMBERS // row)
+    if row > MAX_NUMBERS:
+        raise ValueError(f"stacked_moments: {width} stacked coordinates; the GPU has room for {MAX_NUMBERS} numbers")
+    at_once = min(MAX_RECORDS, MAX_NUMBERS // row)
     left, right = np.triu_indices(width)
     blocks = -(-len(left) // THREADS)
-    groups = [min(max(1, MOST_PARTIAL // len(left)), groups_for(-(-n // at_once))) for n in there.sizes]
+    groups = [min(max(1, MAX_PARTIAL // len(left)), groups_for(-(-n // at_once))) for n in there.sizes]
     columns, column = sum(groups), 0
     mixes = (stack.mix / stack.clip, stack.scale_mix / stack.clip if kind.scale else np.zeros(1))
     parts = (stack.theta, stack.constants, stack.map, *mixes)

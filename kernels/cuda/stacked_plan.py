@@ -9,9 +9,9 @@ from pgbb_fast.kernels.arguments import Stack, require_stack
 from pgbb_fast.kernels.cuda.plan import WITH_SCALE
 from pgbb_fast.kernels.scalar.losses import CONSTANTS
 
-MOST_COORDINATES = 12   # of xbar that a kernel with everything in registers has ...
-MOST_RULES = 8          # ... as many rules ...
-MOST_SUMS = 55          # ... and as many sums; measured: bench/results/cuda_kernels.md
+MAX_COORDINATES = 12   # of xbar that a kernel with everything in registers has ...
+MAX_RULES = 8          # ... as many rules ...
+MAX_SUMS = 55          # ... and as many sums; measured: bench/results/cuda_kernels.md
 SAMPLED_COORDINATES = 11    # beside a cipher block there is room for one rule only
 ROWS = 8                # of a matrix that a kernel for any size works on at once
 TILE_BYTES = 47 << 10   # of shared memory for its tile, and ...
@@ -125,7 +125,7 @@ def kind_of(
     if sampled:
         fits = m <= SAMPLED_COORDINATES and L == 1
     else:
-        fits = m <= MOST_COORDINATES and L <= MOST_RULES and L * (m + one.scale) <= MOST_SUMS
+        fits = m <= MAX_COORDINATES and L <= MAX_RULES and L * (m + one.scale) <= MAX_SUMS
     if fits:
         return one
     size = 4 * tile_rows(m, L, one.scale) * stride

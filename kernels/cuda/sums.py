@@ -49,7 +49,7 @@ CHUNK_COUNTER = 24      # bits of the cipher's counter within a chunk of records
 GAPS = WORDS // 2       # of one cipher block
 QUEUE = THREADS * (WORDS + 1)       # a helping by mask, and fewer than THREADS that wait
 
-INFINITY, MOST_SQUARE, ONE, ZERO = F32(grid.INFINITY), F32(grid.MOST_SQUARE), F32(1.0), F32(0.0)
+INFINITY, MAX_SQUARE, ONE, ZERO = F32(grid.INFINITY), F32(grid.MAX_SQUARE), F32(1.0), F32(0.0)
 
 # bound for each kernel
 slope: Any = None
@@ -319,7 +319,7 @@ def _sums(
                         if static(MAPPED):
                             value = decode(value, affine, min(features + j, p - 1))
                         x[j] = value
-                if square_x <= MOST_SQUARE:     # false for nan: a record that isn't finite counts as zero
+                if square_x <= MAX_SQUARE:     # false for nan: a record that isn't finite counts as zero
                     for k in unrolled(KB):
                         at_theta = start + row * k + FIRST
                         if static(P > 0):

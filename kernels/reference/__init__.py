@@ -7,9 +7,9 @@ from pgbb_fast.kernels.reference.sampling import minibatch
 from pgbb_fast.kernels.reference.stacked import (
     noisy_stacked,
     stacked_moments,
-    stacked_moments_own,
+    stacked_moments_user,
     stacked_sums,
-    stacked_sums_own,
+    stacked_sums_user,
 )
 from pgbb_fast.kernels.reference.steps import decoded, gradient_step, location_step, noise, regression_step, release
 
@@ -30,8 +30,8 @@ __all__ = [
     "rounded_normals",
     "score_moments",
     "stacked_moments",
-    "stacked_moments_own",
+    "stacked_moments_user",
     "stacked_sums",
-    "stacked_sums_own",
+    "stacked_sums_user",
     "words",
 ]

@@ -72,7 +72,7 @@ def stacked_sums(loss: str, intercept: bool, records: Records, stack: Stack, str
     return _sums(_slopes_of(loss, stack), intercept, records, stack, stream)
 
 
-def stacked_sums_own(
+def stacked_sums_user(
     gradient_slope: OwnSlope, intercept: bool, records: Records, stack: Stack, stream: Stream
 ) -> Integers:
     """As :func:`stacked_sums` for any loss of the predictor, without a scale: ``gradient_slope`` maps k, y (n,) and
@@ -98,8 +98,8 @@ def stacked_moments(loss: str, intercept: bool, records: Records, stack: Stack) 
     return _moments(_slopes_of(loss, stack), intercept, records, stack)
 
 
-def stacked_moments_own(gradient_slope: OwnSlope, intercept: bool, records: Records, stack: Stack) -> Integers:
-    """:func:`stacked_moments` of any loss, as :func:`stacked_sums_own`."""
+def stacked_moments_user(gradient_slope: OwnSlope, intercept: bool, records: Records, stack: Stack) -> Integers:
+    """:func:`stacked_moments` of any loss, as :func:`stacked_sums_user`."""
     require_stack("own loss", stack, scale=False)
     return _moments(_with_no_scale(gradient_slope), intercept, records, stack)
 

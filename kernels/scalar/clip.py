@@ -29,8 +29,8 @@ import math
 GRID_BITS = 32
 GRID = 2.0**GRID_BITS
 TERM_BITS = 22          # of one record's term, before the draw's exponent
-MOST_EXPONENT = GRID_BITS - TERM_BITS
-MOST_SQUARE = 2.0**100  # of the features' squared norm
+MAX_EXPONENT = GRID_BITS - TERM_BITS
+MAX_SQUARE = 2.0**100  # of the features' squared norm
 MAGIC = 1.5 * 2.0**23   # M
 MAGIC_BITS = 0x4B400000
 INFINITY = math.inf
@@ -46,8 +46,8 @@ def clip_limit(p: int) -> float:
 def weight_exponent(largest: float) -> int:
     """e in 0..10 with 2^-e >= ``largest``, the largest weight of a draw (public)."""
     exponent = -math.frexp(largest)[1]
-    if exponent > MOST_EXPONENT:
-        return MOST_EXPONENT
+    if exponent > MAX_EXPONENT:
+        return MAX_EXPONENT
     return exponent if exponent > 0 else 0
 
 

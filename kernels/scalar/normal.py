@@ -44,11 +44,11 @@ PER_UNIT = 16           # cells in a standard deviation
 CELLS = 256             # so |Z| < 16
 REACH = CELLS // PER_UNIT
 NUMBER_BITS = 40        # noise numbers of a step: up to 2^40
-MOST_SIGMA = 2.0**56    # of the noise, in units of the grid
+MAX_SIGMA = 2.0**56    # of the noise, in units of the grid
 MANTISSA = 53           # bits of a double
 LOW = 27                # of these, the lower
 LOW_MASK = (1 << LOW) - 1
-MOST_SHIFT = 61         # from there on everything rounds to zero
+MAX_SHIFT = 61         # from there on everything rounds to zero
 
 
 def thresholds() -> list[list[int]]:
@@ -83,7 +83,7 @@ def scale_of(sigma: float) -> tuple[int, int]:
     ValueError
         If sigma isn't in [0, 2^56): what the integers of :func:`rounded_normal` hold.
     """
-    if not 0.0 <= sigma < MOST_SIGMA:
+    if not 0.0 <= sigma < MAX_SIGMA:
         raise ValueError(f"noise: a standard deviation of {sigma!r} units of the grid; it must be below 2^56")
     fraction, exponent = math.frexp(sigma)
     return int(fraction * 2.0**MANTISSA), MANTISSA + 4 - exponent
@@ -155,7 +155,7 @@ def rounded_normal(mantissa, shift, key, step, number, table, room):  # type: ig
     room : 17 integers
         See :func:`digit`.
     """
-    if mantissa == 0 or shift > MOST_SHIFT:
+    if mantissa == 0 or shift > MAX_SHIFT:
         return 0
     u = 0
     j = x = 0

@@ -26,10 +26,10 @@ from pgbb_fast.kernels.scalar.arithmetic import fma
 
 ALL = 2**32             # threshold that takes every record
 SHRINK = 2.0**-25       # relative amount by which the rate of the skips is below t / 2^32
-LEAST_SKIP = 4          # thresholds from here ...
-MOST_SKIP = 2**27       # ... up to here use skips: q in [2^-30, 2^-5]
-LEAST_BITS = 8
-MOST_BITS = 20          # of a chunk's size
+MIN_SKIP = 4          # thresholds from here ...
+MAX_SKIP = 2**27       # ... up to here use skips: q in [2^-30, 2^-5]
+MIN_BITS = 8
+MAX_BITS = 20          # of a chunk's size
 HITS = 96.0             # expected in a chunk, at least, unless it has 2^20 records
 REACH = 2.77            # log 16 = 2.7726
 FAR = 0.9375            # 15/16
@@ -38,13 +38,13 @@ LOG2 = math.log(2.0)
 
 def by_skips(threshold: int) -> bool:
     """Whether a minibatch is drawn by skips rather than by a mask."""
-    return LEAST_SKIP <= threshold <= MOST_SKIP
+    return MIN_SKIP <= threshold <= MAX_SKIP
 
 
 def chunk_bits(threshold: int) -> int:
     """b: the smallest chunk of 2^b records with at least :data:`HITS` expected hits, within 2^8..2^20."""
-    bits = LEAST_BITS
-    while bits < MOST_BITS and threshold * 2.0 ** (bits - 32) < HITS:
+    bits = MIN_BITS
+    while bits < MAX_BITS and threshold * 2.0 ** (bits - 32) < HITS:
         bits += 1
     return bits
 

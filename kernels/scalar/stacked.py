@@ -23,7 +23,7 @@ too.
 """
 
 from pgbb_fast.kernels.scalar.arithmetic import fma
-from pgbb_fast.kernels.scalar.clip import MOST_SQUARE, TERM_BITS, ZERO, clip_factor, clip_limit, rounding
+from pgbb_fast.kernels.scalar.clip import MAX_SQUARE, TERM_BITS, ZERO, clip_factor, clip_limit, rounding
 
 
 def stack_limit(L: int, m: int) -> float:
@@ -38,7 +38,7 @@ def stack_weight(L: int, d: int) -> float:
 
 def stack_factors(a: float, q: float, s: float, bound: float, limit: float, weight: float) -> tuple[float, float]:
     """(f g T, g T) of a record from A = ``a``, Q = ``q`` and S = ``s``; zeros for one that counts as zero."""
-    if not (a <= MOST_SQUARE and q <= MOST_SQUARE and s <= MOST_SQUARE):     # or nan
+    if not (a <= MAX_SQUARE and q <= MAX_SQUARE and s <= MAX_SQUARE):     # or nan
         return ZERO, ZERO
     most = bound * bound
     g = clip_factor(fma(a, q if q < most else most, s), limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pgbb_fast.accountant.mechanisms import LEAST_DELTA, MOST
+from pgbb_fast.accountant.mechanisms import MIN_DELTA, MOST
 from pgbb_fast.accountant.orders import Conversion
 from pgbb_fast.errors import DomainError
 from pgbb_fast.validation import between, one_of, real
@@ -24,8 +24,8 @@ def check_epsilon(who: str, epsilon: object) -> float:
 
 
 def check_delta(who: str, delta: object) -> float:
-    """``delta`` as a float in (``LEAST_DELTA``, 1)."""
-    return between(who, "delta", delta, LEAST_DELTA, 1.0)
+    """``delta`` as a float in (``MIN_DELTA``, 1)."""
+    return between(who, "delta", delta, MIN_DELTA, 1.0)
 
 
 def check_method(who: str, method: Method, conversion: Conversion | None) -> Conversion:

@@ -31,7 +31,7 @@ from pgbb_fast.accountant.orders import log_factor
 from pgbb_fast.errors import BudgetError, DomainError, PrivacyError
 from pgbb_fast.validation import integer, one_of
 
-_MOST_ORDER = 10**6
+_MAX_ORDER = 10**6
 _GROWTH = 1.15  # of the orders tried
 
 
@@ -77,7 +77,7 @@ class PrivacyFilter:
             _fits(who, check_event(who, like), adjacency)
         if order is None:
             order = _best_order(who, budget, like)
-        self._order = integer(who, "order", order, 2, _MOST_ORDER)
+        self._order = integer(who, "order", order, 2, _MAX_ORDER)
         self._budget, self._adjacency = budget, adjacency
         self._capacity = _capacity(budget, self._order)
         if not self._capacity > 0:
@@ -159,7 +159,7 @@ def _capacity(budget: Guarantee, order: int) -> float:
 def _best_order(who: str, budget: Guarantee, like: Event | None) -> int:
     """The order at which ``like`` (or Gaussian noise) fits most often; any order would be valid."""
     order, best, most, worse = 2, 0, 0.0, 0
-    while order <= _MOST_ORDER and worse < 4:
+    while order <= _MAX_ORDER and worse < 4:
         capacity = _capacity(budget, order)
         if capacity > 0:
             unit = order * (order - 1.0) if like is None else _moment(who, like, order)
@@ -167,7 +167,7 @@ def _best_order(who: str, budget: Guarantee, like: Event | None) -> int:
             best, most, worse = (order, times, 0) if times > most else (best, most, worse + 1)
         order = max(order + 1, math.floor(order * _GROWTH))
     if best == 0:
-        raise PrivacyError(f"{who}: no order up to {_MOST_ORDER} holds this budget; raise epsilon or delta")
+        raise PrivacyError(f"{who}: no order up to {_MAX_ORDER} holds this budget; raise epsilon or delta")
     return best
 
 

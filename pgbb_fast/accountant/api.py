@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pgbb_fast.accountant._checks import Method, check_delta, check_epsilon, check_method
 from pgbb_fast.accountant.mechanisms import (
-    LEAST_EPSILON,
+    MIN_EPSILON,
     MOST,
     BlockedGaussian,
     Bounds,
@@ -27,10 +27,10 @@ from pgbb_fast.accountant.roots import bracket_root, largest_integer
 from pgbb_fast.errors import PrivacyError
 from pgbb_fast.validation import between, integer
 
-LEAST_NOISE = 1e-4  # smallest noise multiplier that calibration returns
-_MOST_NOISE = 1e15
-MOST_EPSILON = 1e5
-_MOST_STEPS = 10**9
+MIN_NOISE = 1e-4  # smallest noise multiplier that calibration returns
+_MAX_NOISE = 1e15
+MAX_EPSILON = 1e5
+_MAX_STEPS = 10**9
 
 
 def log_moment(mechanism: Mechanism, *, order: int, method: Method = "renyi") -> float:
@@ -176,7 +176,7 @@ def noise_multiplier(
     """
     who = "noise_multiplier"
     check_mechanism(who, mechanism)
-    epsilon = between(who, "epsilon", epsilon, LEAST_EPSILON, MOST_EPSILON, "more protects nothing")
+    epsilon = between(who, "epsilon", epsilon, MIN_EPSILON, MAX_EPSILON, "more protects nothing")
     delta = check_delta(who, delta)
     conversion = check_method(who, method, conversion)
     function = epsilon_function(who, mechanism, delta, method, conversion)
@@ -196,7 +196,7 @@ def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: floa
 
     who = "noise_multiplier_bounds"
     check_mechanism(who, mechanism)
-    epsilon = between(who, "epsilon", epsilon, LEAST_EPSILON, MOST_EPSILON, "more protects nothing")
+    epsilon = between(who, "epsilon", epsilon, MIN_EPSILON, MAX_EPSILON, "more protects nothing")
     delta = check_delta(who, delta)
     quality = replace(Quality().finer().finer(), bins=320)
 
@@ -208,7 +208,7 @@ def noise_multiplier_bounds(mechanism: Mechanism, *, epsilon: float, delta: floa
     start, slope = _near(who, mechanism, epsilon, delta, first_guess(mechanism, epsilon, delta))
     high = _calibrated(who, side(True), epsilon, start, slope=slope)[0].upper
     low = _calibrated(who, side(False), epsilon, math.log(high) - 1e-4, slope=slope)[0].lower
-    return Bounds(0.0 if low <= LEAST_NOISE else min(low, high), high)
+    return Bounds(0.0 if low <= MIN_NOISE else min(low, high), high)
 
 
 def steps(
@@ -227,7 +227,7 @@ def steps(
     who = "steps"
     check_mechanism(who, mechanism)
     noise = check_noise(who, mechanism)
-    epsilon = between(who, "epsilon", epsilon, LEAST_EPSILON, MOST)
+    epsilon = between(who, "epsilon", epsilon, MIN_EPSILON, MOST)
     delta = check_delta(who, delta)
     conversion = check_method(who, method, conversion)
 
@@ -237,9 +237,9 @@ def steps(
     if not fits(1):
         raise PrivacyError(f"{who}: not even one step fits into epsilon = {epsilon:g}, delta = {delta:g}")
     low, high = 1, 4
-    while high <= _MOST_STEPS and fits(high):
+    while high <= _MAX_STEPS and fits(high):
         low, high = high, high * 4
-    if high > _MOST_STEPS:
+    if high > _MAX_STEPS:
         return low
     while high - low > max(1, low // 1000):
         middle = math.isqrt(low * high) if high > 2 * low else (low + high) // 2
@@ -346,8 +346,8 @@ def _calibrated(
         excess,
         start,
         who=who,
-        low=math.log(LEAST_NOISE),
-        high=math.log(_MOST_NOISE),
+        low=math.log(MIN_NOISE),
+        high=math.log(_MAX_NOISE),
         tolerance=tolerance,
         slope=slope,
     )

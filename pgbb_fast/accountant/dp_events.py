@@ -16,7 +16,7 @@ from typing import Any
 
 from pgbb_fast.accountant.events import Event, LaplaceMechanism, check_event
 from pgbb_fast.accountant.ledger import Ledger
-from pgbb_fast.accountant.mechanisms import MOST_COUNT, Adjacency, SubsampledGaussian, check_noise
+from pgbb_fast.accountant.mechanisms import MAX_COUNT, Adjacency, SubsampledGaussian, check_noise
 from pgbb_fast.errors import DomainError, MissingExtraError, PrivacyError
 from pgbb_fast.validation import integer, one_of, real
 
@@ -116,7 +116,7 @@ def _imported(who: str, dp: Any, event: Any, adjacency: Adjacency, count: int, d
             found += _imported(who, dp, part, adjacency, count, depth + 1)
         return found
     if kind is dp.SelfComposedDpEvent:
-        times = integer(who, "the count of a SelfComposedDpEvent", event.count, 1, MOST_COUNT) * count
+        times = integer(who, "the count of a SelfComposedDpEvent", event.count, 1, MAX_COUNT) * count
         return _imported(who, dp, event.event, adjacency, times, depth + 1)
     if kind is dp.LaplaceDpEvent:
         scale = real(who, "the noise_multiplier of a LaplaceDpEvent", event.noise_multiplier)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pgbb_fast.accountant.mechanisms import (
-    MOST_COUNT,
+    MAX_COUNT,
     Adjacency,
     BlockedGaussian,
     Mechanism,
@@ -21,8 +21,8 @@ from pgbb_fast.accountant.mechanisms import (
 from pgbb_fast.errors import DomainError
 from pgbb_fast.validation import between, integer, one_of
 
-_LEAST_SCALE, _MOST_SCALE = 1e-3, 1e6
-_MOST_SIGMA = 1e5  # so that the integers that matter can be listed
+_MIN_SCALE, _MAX_SCALE = 1e-3, 1e6
+_MAX_SIGMA = 1e5  # so that the integers that matter can be listed
 _FURTHEST = 100.0  # sensitivity over sigma: a loss of 5000 is no privacy
 
 
@@ -47,8 +47,8 @@ class LaplaceMechanism:
 
     def __post_init__(self) -> None:
         who = "LaplaceMechanism"
-        between(who, "scale_over_sensitivity", self.scale_over_sensitivity, _LEAST_SCALE, _MOST_SCALE)
-        integer(who, "steps", self.steps, 1, MOST_COUNT)
+        between(who, "scale_over_sensitivity", self.scale_over_sensitivity, _MIN_SCALE, _MAX_SCALE)
+        integer(who, "steps", self.steps, 1, MAX_COUNT)
         one_of(who, "adjacency", self.adjacency, ("add-remove", "replace-one"))
 
 
@@ -76,11 +76,11 @@ class DiscreteGaussian:
 
     def __post_init__(self) -> None:
         who = "DiscreteGaussian"
-        sigma = between(who, "sigma", self.sigma, 0.0, _MOST_SIGMA)
-        sensitivity = integer(who, "sensitivity", self.sensitivity, 1, MOST_COUNT)
+        sigma = between(who, "sigma", self.sigma, 0.0, _MAX_SIGMA)
+        sensitivity = integer(who, "sensitivity", self.sensitivity, 1, MAX_COUNT)
         if not sensitivity <= _FURTHEST * sigma:
             raise DomainError(f"{who}: sensitivity must be at most {_FURTHEST:g} sigma: beyond, nothing is private")
-        integer(who, "steps", self.steps, 1, MOST_COUNT)
+        integer(who, "steps", self.steps, 1, MAX_COUNT)
         one_of(who, "adjacency", self.adjacency, ("add-remove", "replace-one"))
 
 

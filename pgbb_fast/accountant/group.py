@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Literal
 
 from pgbb_fast.accountant._checks import check_delta, check_epsilon
-from pgbb_fast.accountant.api import MOST_EPSILON
+from pgbb_fast.accountant.api import MAX_EPSILON
 from pgbb_fast.accountant.events import DiscreteGaussian, Event, LaplaceMechanism, check_event
 from pgbb_fast.accountant.ledger import Ledger
-from pgbb_fast.accountant.mechanisms import MOST_COUNT, SubsampledGaussian, check_noise
+from pgbb_fast.accountant.mechanisms import MAX_COUNT, SubsampledGaussian, check_noise
 from pgbb_fast.errors import PrivacyError
 from pgbb_fast.validation import integer, one_of
 
@@ -92,8 +92,8 @@ def group_epsilon(event: Event, *, size: int, delta: float, bound: GroupBound = 
     size = _size(who, size)
     check_event(who, event)
     low, high = 0.0, max(1e-6, _ledger(event).epsilon(delta=delta / size))
-    while not high <= MOST_EPSILON or _generic(event, size, high) > delta:
-        if not high <= MOST_EPSILON:
+    while not high <= MAX_EPSILON or _generic(event, size, high) > delta:
+        if not high <= MAX_EPSILON:
             raise PrivacyError(f"{who}: no finite generic bound at delta = {delta:g} for groups of {size}")
         low, high = high, high * 1.5
     while high - low > _WIDTH * high:
@@ -141,7 +141,7 @@ def _for_group(who: str, event: Event, size: int) -> Event:
 
 
 def _size(who: str, size: object) -> int:
-    return integer(who, "size", size, 1, MOST_COUNT)
+    return integer(who, "size", size, 1, MAX_COUNT)
 
 
 def _ledger(event: Event) -> Ledger:

@@ -25,9 +25,9 @@ from pgbb_fast.accountant.compose import Profile, atoms_of, compose, transform_t
 from pgbb_fast.accountant.lattice import Lattice
 
 _JUMPS = 1e-3  # expected number of jumps above the highest place to split at that does not look at epsilon
-_MOST_JUMPS = 0.5  # expected number of jumps, at most
+_MAX_JUMPS = 0.5  # expected number of jumps, at most
 _SHARES = (0.5, 0.25, 0.8)  # further places to split at, as shares of epsilon
-_MOST_TERMS = 24
+_MAX_TERMS = 24
 _REST = -12.0  # log of the share of delta that the rest may have
 
 
@@ -103,7 +103,7 @@ def expansions(
     places = [place] + [math.ceil(share * epsilon / lattice.h) - lattice.first for share in _SHARES]
     tried = set()
     for place in places:
-        if place in tried or not 0 < place < len(lattice.mass) or not 0 < above[place] <= _MOST_JUMPS / count:
+        if place in tried or not 0 < place < len(lattice.mass) or not 0 < above[place] <= _MAX_JUMPS / count:
             continue
         tried.add(place)
         yield _expand(lattice, count, others, place, epsilon, log_delta, upper)
@@ -130,7 +130,7 @@ def _expand(
     terms = []
     log_rest = -math.inf
     finite = [(replace(p, infinity=0.0), n) for p, n in others]
-    for k in range(min(count, _MOST_TERMS) + 1):
+    for k in range(min(count, _MAX_TERMS) + 1):
         log_choose = math.log(math.comb(count, k)) + (1e-14 if upper else -1e-14) * k
         parts = [(p, n) for p, n in ((bulk, count - k), (jump, k), *finite) if n > 0]
         atoms = [atoms_of(p.h * (p.first + np.arange(len(p.mass))), p.mass, n) for p, n in parts]

@@ -16,9 +16,9 @@ from pgbb_fast.validation import between, integer, one_of, probability
 Minibatch = Literal["shared", "independent"]
 Adjacency = Literal["replace-one", "add-remove"]
 LEAST, MOST = 1e-50, 1e50     # of real parameters, so that their squares and quotients are finite
-LEAST_DELTA = 1e-100            # of a guarantee
-LEAST_EPSILON = 1e-15           # to calibrate to: double precision tells 1 from e^epsilon
-MOST_COUNT = 2**53              # of whole ones, up to which double precision is exact
+MIN_DELTA = 1e-100            # of a guarantee
+MIN_EPSILON = 1e-15           # to calibrate to: double precision tells 1 from e^epsilon
+MAX_COUNT = 2**53              # of whole ones, up to which double precision is exact
 
 
 class Bounds(NamedTuple):
@@ -96,11 +96,11 @@ class BlockedGaussian:
 
     def __post_init__(self) -> None:
         who = "BlockedGaussian"
-        integer(who, "n", self.n, 3, MOST_COUNT)
+        integer(who, "n", self.n, 3, MAX_COUNT)
         integer(who, "n_blocks", self.n_blocks, 3, self.n, "each block needs at least one record")
         probability(who, "sampling_rate", self.sampling_rate)
-        integer(who, "steps", self.steps, 1, MOST_COUNT)
-        integer(who, "draws_per_step", self.draws_per_step, 1, MOST_COUNT)
+        integer(who, "steps", self.steps, 1, MAX_COUNT)
+        integer(who, "draws_per_step", self.draws_per_step, 1, MAX_COUNT)
         one_of(who, "minibatch", self.minibatch, ("shared", "independent"))
         if self.gamma is not None:
             between(who, "gamma", self.gamma, LEAST, MOST)
@@ -157,7 +157,7 @@ class SubsampledGaussian:
     def __post_init__(self) -> None:
         who = "SubsampledGaussian"
         probability(who, "sampling_rate", self.sampling_rate)
-        integer(who, "steps", self.steps, 1, MOST_COUNT)
+        integer(who, "steps", self.steps, 1, MAX_COUNT)
         one_of(who, "adjacency", self.adjacency, ("add-remove", "replace-one"))
         _noise(who, self.noise_multiplier)
 
@@ -197,9 +197,9 @@ class ResampledGaussian:
 
     def __post_init__(self) -> None:
         who = "ResampledGaussian"
-        integer(who, "n", self.n, 2, MOST_COUNT)
-        integer(who, "resample_size", self.resample_size, 1, MOST_COUNT)
-        integer(who, "replicates", self.replicates, 1, MOST_COUNT)
+        integer(who, "n", self.n, 2, MAX_COUNT)
+        integer(who, "resample_size", self.resample_size, 1, MAX_COUNT)
+        integer(who, "replicates", self.replicates, 1, MAX_COUNT)
         _noise(who, self.noise_multiplier)
 
     @property

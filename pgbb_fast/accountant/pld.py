@@ -37,9 +37,9 @@ _SMALLEST_LOG_DELTA = -700.0
 _BLUR = 1e-3  # share of delta that round-off and window margins may make up before something else is tried
 _ATTEMPTS = 6
 _SAME = 0.02
-_MOST_CELLS = 1.5e6  # cells, over all nodes
+_MAX_CELLS = 1.5e6  # cells, over all nodes
 _FEW_CELLS = 3e5  # so many need not be made fewer
-_MOST_WINDOW = 1e5  # lattice points in one composed standard deviation
+_MAX_WINDOW = 1e5  # lattice points in one composed standard deviation
 _CHEAP_CELLS = 3e4  # what is always affordable, of both kinds
 _CHEAP_WINDOW = 1e-3
 
@@ -252,10 +252,10 @@ def _plan(
     focus = Focus(tilt, epsilon, _cut(parts, log_delta), cap, wide, log_delta)
     lengths = np.concatenate([pair.lengths(focus, quality) for pair, _ in parts])
     h = min(h, max(_CHEAP_WINDOW * spread, float(lengths.sum()) / _CHEAP_CELLS))  # finer where it costs next to nothing
-    h = max(h, cap / _MOST_CELLS, spread / _MOST_WINDOW, _FINEST)
+    h = max(h, cap / _MAX_CELLS, spread / _MAX_WINDOW, _FINEST)
     if float(lengths.sum()) / h < _FEW_CELLS:  # even cells are balanced better, and cheap
         return Plan(h, replace(focus, wide=np.zeros_like))
-    while focus.cells(lengths, h) > _MOST_CELLS:
+    while focus.cells(lengths, h) > _MAX_CELLS:
         h *= 1.25
     return Plan(h, focus)
 

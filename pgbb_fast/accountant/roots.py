@@ -17,7 +17,7 @@ class Bracket(NamedTuple):
     slope: float = 1.0  # of the value's fall about there, at least 1: a hint for the next search
 
 
-_MOST_STEPS = 30  # evaluations until both ends are known, and as many until they are close
+_MAX_STEPS = 30  # evaluations until both ends are known, and as many until they are close
 _FARTHER = 1.5
 _CLOSE = 1e-3  # ends this close need not come closer where the value jumps between them
 _JUMP = 8.0  # a jump: as many times steeper than the first bracket
@@ -51,7 +51,7 @@ def bracket_root(
     x = min(max(start, low), high)
     good = bad = None
     size = 0.3
-    for looks in range(_MOST_STEPS):
+    for looks in range(_MAX_STEPS):
         fx = seen(x)
         if fx > 0:
             bad = (x, fx)
@@ -69,7 +69,7 @@ def bracket_root(
         size *= 2
         x = min(max(x + (step if fx > 0 else -step), low), high)
     if good is None:
-        raise PrivacyError(f"{who}: no value that meets the target in {_MOST_STEPS} looks; raise epsilon or delta")
+        raise PrivacyError(f"{who}: no value that meets the target in {_MAX_STEPS} looks; raise epsilon or delta")
     return Bracket(low, good[0])
 
 
@@ -80,7 +80,7 @@ def _illinois(
     drop = f_b - f_g
     slope, blur = max(1.0, drop / (g - b)) if math.isfinite(drop) else math.nan, 0.0
     last = 0
-    for iteration in range(_MOST_STEPS):
+    for iteration in range(_MAX_STEPS):
         width = g - b
         if math.isnan(slope) and math.isfinite(raw_b - raw_g):
             slope = max(1.0, (raw_b - raw_g) / width)

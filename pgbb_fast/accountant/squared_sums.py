@@ -22,7 +22,7 @@ Array = NDArray[Any]
 ROUND = 3e-11  # relative error allowed to the incomplete beta function (tested to be a tenth of it)
 _CELL = 2e-3  # width of cells of u^2 in units of E u^2
 _NARROW = 6e-4  # the same where the density is not known to fall
-_MOST_CELLS = 2**18
+_MAX_CELLS = 2**18
 _GROUPS = 4096
 
 
@@ -93,7 +93,7 @@ def _square_tails(
     a, b = gamma, (blocks - 1) * gamma
     second = (gamma + 1) / (blocks * (blocks * gamma + 1))
     top = beta_quantile(a, b, tail)
-    cell = max(width * second, top * top / _MOST_CELLS)
+    cell = max(width * second, top * top / _MAX_CELLS)
     count = math.ceil(top * top / cell)
     root = np.minimum(np.sqrt(cell * np.arange(count + 1.0)), 1.0)
     # each tail where it is the smaller one; the cell in between is what both leave

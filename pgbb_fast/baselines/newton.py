@@ -30,8 +30,8 @@ FINAL_GRADIENT, FINAL_HESSIAN, MOMENT = 0.55, 0.2, 0.05     # shares of mu^2; th
 EARLY = 0.1         # share of the steps before, where curvatures are public
 WIDEST = 0.5        # bandwidth of a smoothed quantile at the first step, in unit coordinates
 DRAWS = 10_000
-LEAST_STEPS = 5
-MOST_CURVATURE = 1e100
+MIN_STEPS = 5
+MAX_CURVATURE = 1e100
 JOINT_STEPS = 4     # coefficients and scale together; before, in turn
 
 
@@ -78,7 +78,7 @@ class NoisyNewton(ModelBaseline):
 
     def __init__(self, model: PrivateEstimator, *, steps: int = 10) -> None:
         super().__init__(model)
-        self.steps = check.integer(self._who, "steps", steps, LEAST_STEPS, 1000)
+        self.steps = check.integer(self._who, "steps", steps, MIN_STEPS, 1000)
 
     @property
     def _shares(self) -> tuple[float, ...]:
@@ -138,7 +138,7 @@ class NoisyNewton(ModelBaseline):
             one = _single(target, number)
             if known_curvature(one.loss, least) is None:
                 bound = root_bound(one.loss, one.feature_bound, least)
-                if not 0.0 < bound < MOST_CURVATURE:
+                if not 0.0 < bound < MAX_CURVATURE:
                     raise DomainError(f"{self._who}: the loss is too sharp, its curvature reaches {bound:.3g}")
 
     def _rule(

@@ -21,9 +21,9 @@ from pgbb_fast.silence import unseen
 __all__ = ["DPSGLD"]
 
 Array = NDArray[np.float64]
-MOST_KEPT = 10_000
+MAX_KEPT = 10_000
 MIXING = 40.0       # least step_size * steps by default: in unit coordinates, curvatures are about 1 or more
-MOST_STEP = 0.05
+MAX_STEP = 0.05
 
 
 class DPSGLD(ModelBaseline):
@@ -119,9 +119,9 @@ class DPSGLD(ModelBaseline):
         last = self.step_size
         if last is None:
             free = 2.0 * temperature / noise**2 if noise > 0.0 else math.inf
-            last = min(max(free, MIXING / self.steps), MOST_STEP)
+            last = min(max(free, MIXING / self.steps), MAX_STEP)
         burn = self.steps // 2
-        first = max(last, MOST_STEP) if self.step_size is None else last
+        first = max(last, MAX_STEP) if self.step_size is None else last
         return np.concatenate([np.geomspace(first, last, burn), np.full(self.steps - burn, last)])
 
     def _chain(self, target: Target, problem: Problem) -> Array:
@@ -133,7 +133,7 @@ class DPSGLD(ModelBaseline):
         temperature = 1.0 / (self.omega * target.loss_scale * target.n)
         sizes = self._step_sizes(float(temperature.min()), problem.noise)
         burn = self.steps // 2
-        thin = -(-(self.steps - burn) // MOST_KEPT)
+        thin = -(-(self.steps - burn) // MAX_KEPT)
         theta = np.tile(target.box.mean(axis=1), (len(rules), 1))
         kept = []
         for step, h in enumerate(sizes):

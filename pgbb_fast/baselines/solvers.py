@@ -19,9 +19,9 @@ from pgbb_fast.errors import PgbbError
 __all__ = ["LOSSES", "Parts", "minimise", "ridge"]
 
 Array = NDArray[np.float64]
-MOST_STEPS, MOST_HALVINGS = 200, 40
+MAX_STEPS, MAX_HALVINGS = 200, 40
 TOLERANCE = 1e-10           # of the gradient
-MOST_LAST_STEP = 1e-6       # of eta: a loss that falls for ever has small gradients too
+MAX_LAST_STEP = 1e-6       # of eta: a loss that falls for ever has small gradients too
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ def minimise(
     size = np.maximum(np.abs(design).max(axis=0, initial=1e-300), 1e-300)
     size = np.append(size, 1.0) if parts.has_scale else size
     reach = 10.0 * (1.0 + float(np.abs(y).max()))       # of one step in eta, where the curvature is next to nothing
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         value, gradient, hessian = state
         step = _newton_step(gradient, hessian)
         step /= np.maximum(np.abs(step * size).max(axis=1, keepdims=True) / reach, 1.0)
         fall = np.einsum("bd,bd->b", gradient, step)
-        going = (np.abs(gradient / size).max(axis=1) > TOLERANCE) | (np.abs(step * size).max(axis=1) > MOST_LAST_STEP)
+        going = (np.abs(gradient / size).max(axis=1) > TOLERANCE) | (np.abs(step * size).max(axis=1) > MAX_LAST_STEP)
         going &= fall > 1e-17 * np.abs(value)
         if not going.all():
             active, value, step, fall = active[going], value[going], step[going], fall[going]
@@ -135,7 +135,7 @@ def _line_search(
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Move ``theta[active]`` along ``step``, halved where need be (Armijo's rule); the state at the new places."""
     length = np.ones(len(active))
-    for _ in range(MOST_HALVINGS):
+    for _ in range(MAX_HALVINGS):
         new = theta[active] - length[:, None] * step
         if parts.has_scale:
             new[:, -1] = np.maximum(new[:, -1], theta[active, -1] / 4.0)

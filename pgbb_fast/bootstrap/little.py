@@ -26,7 +26,7 @@ from pgbb_fast.silence import unseen
 
 __all__ = ["BLBQuantiles", "LittlePosterior", "LittleReport"]
 
-LEAST_SUBSET = 10
+MIN_SUBSET = 10
 
 
 class BLBQuantiles(Spender):
@@ -100,14 +100,14 @@ class BLBQuantiles(Spender):
 
     def plan(self, n: int, d: int = 1) -> LittleReport:
         """What ``fit`` on n records of a statistic with d coordinates will spend; touches no record."""
-        check.integer(self._who, "n", n, 3 * LEAST_SUBSET)
+        check.integer(self._who, "n", n, 3 * MIN_SUBSET)
         check.integer(self._who, "d", d, 1)
         budget: dict[str, float] = {"epsilon": self.epsilon, "delta": self.delta, "share": self.estimate_share}
         first = calibrate(n, 0, 2 * d, **budget)
-        most = n // LEAST_SUBSET
+        most = n // MIN_SUBSET
         subsets = self.subsets or min(most, max(10, math.ceil(32.0 / first.median_epsilon)))
         if not 3 <= subsets <= most:
-            raise DomainError(f"{self._who}: {n} records can't fill {subsets} subsets of {LEAST_SUBSET}")
+            raise DomainError(f"{self._who}: {n} records can't fill {subsets} subsets of {MIN_SUBSET}")
         return replace(calibrate(n, subsets, 2 * d, **budget), undone_by_seed=self.seed is not None)
 
     @unseen()

@@ -34,8 +34,8 @@ __all__ = [
     "sizes_of_least_width",
 ]
 
-LEAST_RESAMPLE = 10  # the m-out-of-n bootstrap of fewer records is no limit of anything
-MOST_GROWTH = 0.25
+MIN_RESAMPLE = 10  # the m-out-of-n bootstrap of fewer records is no limit of anything
+MAX_GROWTH = 0.25
 REPLICATES = (100, 300, 1000)
 SPREADS = (0.5, 1.0, 4.0, 16.0)  # candidates of m, in units of n / B
 
@@ -224,10 +224,10 @@ def require_resamples_small(who: str, n: int, resample_size: int, replicates: in
     what was asked for is not the regime in which noise vanishes.  Public numbers only.
     """
     value = growth(n, resample_size, replicates)
-    if not value <= MOST_GROWTH:
+    if not value <= MAX_GROWTH:
         raise DomainError(
             f"{who}: resample_size = {resample_size} and replicates = {replicates} for n = {n} records break "
-            f"m = o(n): B (1 - p0) (1 + (m - 1)/n) / n is {value:.3g}, above {MOST_GROWTH:g}; take smaller resamples "
+            f"m = o(n): B (1 - p0) (1 + (m - 1)/n) / n is {value:.3g}, above {MAX_GROWTH:g}; take smaller resamples "
             f"(the rule of thumb is m = n / B) or fewer replicates"
         )
 
@@ -243,9 +243,9 @@ class Sizes:
 
 def rule_of_thumb(n: int, resample_size: int | None, replicates: int | None, estimate_share: float) -> Sizes:
     """m about n / B, but at least 10 (and at most n); B = n / m, else n / 10 between 100 and 1000."""
-    least = min(LEAST_RESAMPLE, n)
+    least = min(MIN_RESAMPLE, n)
     if replicates is None:
-        by_size = n // LEAST_RESAMPLE if resample_size is None else n // resample_size
+        by_size = n // MIN_RESAMPLE if resample_size is None else n // resample_size
         replicates = min(1000, max(100, by_size))
     if resample_size is None:
         resample_size = max(least, round(n / replicates))
@@ -296,8 +296,8 @@ def _search_sizes(n: int, budget_epsilon: float, budget_delta: float, spread: fl
     best: float = math.inf
     found: list[float] = []
     for replicates in REPLICATES:
-        for size in sorted({min(n, max(LEAST_RESAMPLE, round(k * n / replicates))) for k in SPREADS}):
-            if growth(n, size, replicates) > MOST_GROWTH:
+        for size in sorted({min(n, max(MIN_RESAMPLE, round(k * n / replicates))) for k in SPREADS}):
+            if growth(n, size, replicates) > MAX_GROWTH:
                 continue
             mechanism = ResampledGaussian(n=n, resample_size=size, replicates=replicates)
             alone = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)

@@ -13,7 +13,7 @@ from pgbb_fast import validation as check
 from pgbb_fast.accountant import BlockedGaussian, Ledger, SubsampledGaussian, epsilon, noise_multiplier
 from pgbb_fast.accountant.remembered import remembered
 from pgbb_fast.errors import DomainError, PrivacyError
-from pgbb_fast.kernels.scalar.normal import MOST_SIGMA
+from pgbb_fast.kernels.scalar.normal import MAX_SIGMA
 
 __all__ = [
     "ADJACENCY",
@@ -35,14 +35,14 @@ __all__ = [
 ADJACENCY: Literal["replace-one"] = "replace-one"
 WORD = 2**32
 PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency=ADJACENCY)  # one release of everything
-MOST_RECORDS = 2**30
-MOST_MULTIPLIER = MOST_SIGMA / WORD  # 2^24
-LEAST_CLIP, MOST_CLIP = 2.0**-50, 2.0**50
+MAX_RECORDS = 2**30
+MAX_MULTIPLIER = MAX_SIGMA / WORD  # 2^24
+MIN_CLIP, MAX_CLIP = 2.0**-50, 2.0**50
 SEEDED = (
     "A seed was given: whoever knows it can undo the noise, so this is a guarantee only towards those who don't, and "
     "none at all if the seed can be guessed."
 )
-LEAST_MULTIPLIER = 0.6
+MIN_MULTIPLIER = 0.6
 PASSES = 300.0  # expected visits of a record in a run; the minibatches then add about 2 / PASSES to sampling variances
 
 
@@ -95,23 +95,23 @@ def require_noise(who: str, n: int, *multipliers: float) -> None:
     A record's term is at most 2^32 units, the noise at most 16 standard deviations of 2^32 ``multipliers`` units
     (``kernels.scalar.normal``): n 2^32 + 16 2^56 < 2^63.
     """
-    if not n <= MOST_RECORDS:
-        raise DomainError(f"{who}: at most {MOST_RECORDS} records fit into the 64-bit sums of a release, got {n}")
+    if not n <= MAX_RECORDS:
+        raise DomainError(f"{who}: at most {MAX_RECORDS} records fit into the 64-bit sums of a release, got {n}")
     for multiplier in multipliers:
-        if not 0.0 <= multiplier < MOST_MULTIPLIER:
+        if not 0.0 <= multiplier < MAX_MULTIPLIER:
             raise DomainError(
                 f"{who}: the budget needs a noise multiplier of {multiplier:.4g}; noise fits into the 64-bit integers "
-                f"of a release below {MOST_MULTIPLIER:.4g}: raise epsilon, delta, or the share of the second moments"
+                f"of a release below {MAX_MULTIPLIER:.4g}: raise epsilon, delta, or the share of the second moments"
             )
 
 
 def require_clip(who: str, *clips: float) -> None:
     """Refuse, on public numbers, bounds of a record's gradient with which single precision overflows or vanishes."""
     for clip in clips:
-        if not LEAST_CLIP <= clip <= MOST_CLIP:
+        if not MIN_CLIP <= clip <= MAX_CLIP:
             raise DomainError(
                 f"{who}: a record's gradient is clipped at {clip:.4g}; single precision needs a bound in "
-                f"[{LEAST_CLIP:.4g}, {MOST_CLIP:.4g}]: rescale the loss"
+                f"[{MIN_CLIP:.4g}, {MAX_CLIP:.4g}]: rescale the loss"
             )
 
 
@@ -366,7 +366,7 @@ def _multiplier_beside(
 def suggested_rate(
     mechanism: BlockedGaussian, *, budget_epsilon: float, budget_delta: float, with_moment: bool
 ) -> float:
-    """The sampling rate at which the steps' noise multiplier is about ``LEAST_MULTIPLIER``, or more.  Public numbers.
+    """The sampling rate at which the steps' noise multiplier is about ``MIN_MULTIPLIER``, or more.  Public numbers.
 
     Above that rate the noise per record hardly depends on it (the central limit of composition); below it subsampling
     stops helping.  A low rate is cheap, and its minibatches tell about the scores' second moment: a run without a
@@ -377,13 +377,13 @@ def suggested_rate(
 
     def search() -> float:
         at = noise_multiplier(mechanism, epsilon=budget_epsilon, delta=budget_delta)
-        least = float(mechanism.sampling_rate) * LEAST_MULTIPLIER / at
+        least = float(mechanism.sampling_rate) * MIN_MULTIPLIER / at
         return min(1.0, max(least, PASSES / mechanism.steps) if with_moment else least)
 
     def a_rate(found: float) -> float | None:
         return float(found) if 0.0 < float(found) <= 1.0 else None
 
-    question = [asdict(mechanism), budget_epsilon, budget_delta, with_moment, LEAST_MULTIPLIER, PASSES]
+    question = [asdict(mechanism), budget_epsilon, budget_delta, with_moment, MIN_MULTIPLIER, PASSES]
     rate = remembered("suggested_rate", question, search, a_rate)
     if rate is None:
         raise PrivacyError("suggested_rate: no rate suits this budget; give sampling_rate yourself")

@@ -29,7 +29,7 @@ __all__ = ["Budget"]
 
 FORMAT = "pgbb-fast budget 1"
 FIELDS = {"sha256", "format", "epsilon", "delta", "accounting", "adjacency", "charges"}
-MOST_FITS = 10**6
+MAX_FITS = 10**6
 WAIT = 60.0  # seconds for another process that holds the file
 
 
@@ -157,7 +157,7 @@ class Budget:
         BudgetError
             Nothing is left.
         """
-        count = check.integer("Budget.share", "fits", fits, 1, MOST_FITS)
+        count = check.integer("Budget.share", "fits", fits, 1, MAX_FITS)
         epsilon, delta = self._filter.share(self.charges, count)
         return {"epsilon": epsilon, "delta": delta}
 

@@ -13,9 +13,9 @@ from pgbb_fast import validation as check
 from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import Unit
 from pgbb_fast.estimators.regression import PrivateRegressor
-from pgbb_fast.intake.design import MOST_REACH, Design, interval
+from pgbb_fast.intake.design import MAX_REACH, Design, interval
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
-from pgbb_fast.losses import Loss, logistic, own_slope, with_curvature
+from pgbb_fast.losses import Loss, logistic, user_slope, with_curvature
 
 __all__ = ["PrivateGeneralisedRegressor", "PrivateLogisticRegressor", "two_classes"]
 
@@ -54,8 +54,8 @@ class PrivateLogisticRegressor(PrivateRegressor):
 
     def __init__(self, *, classes: tuple[float, float] = (0, 1), ridge: float = 0.0, **settings: Any) -> None:
         self.ridge = check.real(self._who, "ridge", ridge)
-        if not 0.0 <= self.ridge <= MOST_REACH:
-            raise DomainError(f"{self._who}: ridge must lie in [0, {MOST_REACH:g}], got {ridge!r}")
+        if not 0.0 <= self.ridge <= MAX_REACH:
+            raise DomainError(f"{self._who}: ridge must lie in [0, {MAX_REACH:g}], got {ridge!r}")
         self.classes = two_classes(self._who, classes)
         super().__init__(**settings)
 
@@ -99,8 +99,8 @@ class PrivateGeneralisedRegressor(PrivateRegressor):
         self, *, slope: Callable[[float, float], float], slope_bound: float, eta_reach: float, **settings: Any
     ) -> None:
         super().__init__(**settings)
-        self._own = own_slope(slope, slope_bound)
-        self._reach = check.between(self._who, "eta_reach", eta_reach, 0.0, MOST_REACH)
+        self._own = user_slope(slope, slope_bound)
+        self._reach = check.between(self._who, "eta_reach", eta_reach, 0.0, MAX_REACH)
 
     def _design(self, names: tuple[str, ...], bounds: NDArray[np.float64], degrees: tuple[int, ...]) -> Design:
         return Design(names, bounds, None, self.fit_intercept, degrees)

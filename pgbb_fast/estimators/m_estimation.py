@@ -18,7 +18,7 @@ from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
 from pgbb_fast.intake.design import Bounds, given_bounds, interval, pairs
 from pgbb_fast.intake.records import features, given_names, require_finite, require_host, require_records, target
 from pgbb_fast.kernels.arguments import NO_MAP
-from pgbb_fast.losses import own_loss
+from pgbb_fast.losses import user_loss
 from pgbb_fast.silence import unseen
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class PrivateMEstimator(PrivateEstimator):
         self._run(
             unit,
             n,
-            own_loss(by_unit_theta),
+            user_loss(by_unit_theta),
             clip=bound,
             intercept=False,
             box=np.tile([-1.0, 1.0], (len(radius), 1)),

@@ -42,7 +42,7 @@ __all__ = [
     "PrivateRegressor",
 ]
 
-MOST_DEGREE = 6
+MAX_DEGREE = 6
 
 
 def different(who: str, name: str, rules: float | Sequence[float]) -> tuple[float, ...]:
@@ -164,7 +164,7 @@ class PrivateRegressor(PrivateEstimator):
                 f"{check.shown(degrees)}"
             )
         return {
-            str(name): check.integer(self._who, f"degrees[{name!r}]", degree, 1, MOST_DEGREE)
+            str(name): check.integer(self._who, f"degrees[{name!r}]", degree, 1, MAX_DEGREE)
             for name, degree in degrees.items()
         }
 

@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 NEAR = 0.7  # releases farther from the end, in residual scales, are not used for H
 CLOSE = 0.3  # nor, if closer ones are enough, for the location
 FEWEST = 4
-MOST_MOVED = 2.0  # by which H is carried from where it was measured to the end
+MAX_MOVED = 2.0  # by which H is carried from where it was measured to the end
 SETTLED = 4  # last steps at one place
 MEMORY = 0.7  # of the steps for the location, while they are made
 CERTAIN = 0.5  # relative standard deviation of f between the phases
@@ -32,7 +32,7 @@ STEEPER, SURE = 2.0, 3.0  # times f, and standard errors: a slope among the step
 ARRIVED = 0.5  # residual scales: a last step longer than that, of a gradient above noise: the search is lost
 PRIOR = 0.5  # relative standard deviation of a diagonal entry of the scores' moment around a correct model's
 UNKNOWN = 0.5  # relative error of the features' moment as the shape of H, for a slope of the user's own
-THEORY, LEAST_THEORY = 0.6, 0.1  # relative error of H by a model's coefficients and the features' moments
+THEORY, MIN_THEORY = 0.6, 0.1  # relative error of H by a model's coefficients and the features' moments
 OFF = 0.1  # guess of that of an entry off the diagonal, learnt from all of them
 WEIGHT = 10.0  # entries that the guess counts for
 
@@ -158,7 +158,7 @@ def _moved(asked: Asked, paths: list[Path], v: Array) -> Array:
     before, after = asked.guess(asked.theta(middle)), asked.guess(asked.theta(v))
     if before is None or after is None:
         return np.ones(len(v))
-    return np.asarray(np.clip(after / before, 1.0 / MOST_MOVED, MOST_MOVED))
+    return np.asarray(np.clip(after / before, 1.0 / MAX_MOVED, MAX_MOVED))
 
 
 def _rotation(d: int, rng: np.random.Generator) -> Array:
@@ -177,7 +177,7 @@ def _with_theory(asked: Asked, own: Slope, shape: Array, v: Array, variance: flo
     predicted = f[0] * shape
     error = np.linalg.solve(predicted + asked.public[0], asked.sensitivity(v)[0])
     square = float(v[0] @ asked.white.shape.matrix @ v[0] - (v[0] @ asked.white.mapping @ asked.white.centre) ** 2)
-    abnormal = max(LEAST_THEORY, THEORY * square / (square + math.pi**2 / 3.0))
+    abnormal = max(MIN_THEORY, THEORY * square / (square + math.pi**2 / 3.0))
     theory = float(f[0] ** 2 * (abnormal**2 + variance * float(error @ error)))
     measured = own.noise * float(np.trace(own.spread)) / len(shape)
     share = theory / (theory + measured)
@@ -189,7 +189,7 @@ def _hessian(asked: Asked, own: Slope, shape: Array, rule: int) -> Hessian:
     loss, known = asked.loss, asked.white.shape
     m = len(known.matrix)
     other = replace(known, matrix=shape[:m, :m])
-    if loss.own and not loss.knows_curvature:  # whose curvature may depend on the predictor in any way
+    if loss.user_defined and not loss.knows_curvature:  # whose curvature may depend on the predictor in any way
         other = replace(other, spread=known.spread + UNKNOWN**2 / known.noise * np.eye(m))
     return combined(own, [other], loss.curvature_scale(rule), loss.curvature_limit(rule))
 

@@ -32,7 +32,7 @@ SCORES = 0.03  # share of the scores' second moment
 CENTRAL, JOINT = 14, 12  # steps of the search for the central rule, and for all
 STEADY = 0.15  # length of the noise of a step of the search that is wanted, in residual scales
 SEARCH = 0.01, 0.10  # shares of a search, least and most
-LEAST_SLOPE = 8  # steps for the slope, at least
+MIN_SLOPE = 8  # steps for the slope, at least
 LOCATION = 16  # steps for the location
 SLOPE = np.linspace(0.03, 0.45, 211)  # shares of the steps for the slope that are tried
 NARROW, FAR = 0.15, 0.4  # least and largest displacement for the slope, in residual scales
@@ -115,7 +115,7 @@ def schedule(loss: Loss, n: int, d: int, s: float) -> Schedule:
     least = min(max(NARROW, hall_sheather(loss, n)), FAR)
     kappa = s * stack.clip / math.sqrt(n)
     wide, displacement = _balance(reach, kappa, d, rest, np.linspace(least, FAR, 126))
-    slope = 2 * d * math.ceil(LEAST_SLOPE / (2 * d))
+    slope = 2 * d * math.ceil(MIN_SLOPE / (2 * d))
     location = rest - wide
     parts = ((rounds, rounds * ROUND), (CENTRAL, first_share), (JOINT, joint), (slope, wide), (LOCATION, location))
     shares = tuple(share / steps for steps, share in parts for _ in range(steps))

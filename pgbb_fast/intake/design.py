@@ -24,10 +24,10 @@ SCALE = "scale"
 DEFAULT_REACH = 2.0  # default |slope| in unit coordinates: the feature moves y by at most twice y's whole range
 FARTHEST = 64.0  # half-widths from zero to the far bound, up to which the map is accurate in single precision
 WIDEST, NARROWEST = 1e30, 1e-30  # farthest public bound, and least half-width
-MOST_HALF_WIDTHS = 2.0**29  # from zero to the far bound, up to which double precision is accurate to 2^-24
-MOST_REACH, LEAST_WIDTH = 1e6, 1e-12  # of a coefficient and its bounds in unit coordinates
+MAX_HALF_WIDTHS = 2.0**29  # from zero to the far bound, up to which double precision is accurate to 2^-24
+MAX_REACH, MIN_WIDTH = 1e6, 1e-12  # of a coefficient and its bounds in unit coordinates
 SAME = np.array([[1.0, 0.0]], dtype=np.float32)  # the map of numbers that are in unit coordinates already
-LEAST_SCALE = 1e-3  # least residual scale, as a share of half the range of y
+MIN_SCALE = 1e-3  # least residual scale, as a share of half the range of y
 
 
 def interval(who: str, name: str, pair: Any) -> tuple[float, float]:
@@ -43,7 +43,7 @@ def interval(who: str, name: str, pair: Any) -> tuple[float, float]:
             f"{who}: {name} must be within {WIDEST:g} of zero and wider than {NARROWEST:g}, got ({low:g}, {high:g}); "
             "change the units, or give bounds that values can have"
         )
-    if max(abs(low), abs(high)) > MOST_HALF_WIDTHS * radius:
+    if max(abs(low), abs(high)) > MAX_HALF_WIDTHS * radius:
         raise DomainError(
             f"{who}: {name} = ({low:g}, {high:g}) is too narrow for its distance from zero; subtract a public constant "
             "from the values and the bounds"
@@ -106,9 +106,9 @@ def unit_map(low: Any, high: Any) -> NDArray[np.float32] | None:
 
 def require_reach(who: str, unit: NDArray[np.float64]) -> None:
     """Refuse public bounds ``unit`` of theta in unit coordinates that single precision can't search."""
-    if np.abs(unit).max() > MOST_REACH or (unit[:, 1] - unit[:, 0]).min() < LEAST_WIDTH:
+    if np.abs(unit).max() > MAX_REACH or (unit[:, 1] - unit[:, 0]).min() < MIN_WIDTH:
         raise DomainError(
-            f"{who}: coef_bounds reach beyond {MOST_REACH:g} times, or differ by less than {LEAST_WIDTH:g} times, what "
+            f"{who}: coef_bounds reach beyond {MAX_REACH:g} times, or differ by less than {MIN_WIDTH:g} times, what "
             "the bounds of the records make of one unit (for a slope, the range of y over that of its feature); change "
             "one or the other"
         )
@@ -291,7 +291,7 @@ class Design:
         if self.intercept:
             rows.insert(0, np.array([[-reach, reach]]))
         if scale:
-            rows.append(np.array([[LEAST_SCALE, 1.0]]))
+            rows.append(np.array([[MIN_SCALE, 1.0]]))
         return np.vstack(rows)
 
     def to_natural(self, scale: bool) -> AffineMap:

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 PRIOR = 0.3     # standard deviation of a diagonal entry of W around 1
 OFF = 0.3       # over sqrt(d): of one off the diagonal around 0
 TYPICAL_OFF, WEIGHT = 0.1, 10.0     # a guess of what `learnt` learns, and for how many entries it counts
-LEAST_OFF = 0.01
+MIN_OFF = 0.01
 LARGEST = 0.5   # its largest standard deviation: |W_ab| < 1 for a positive definite W with a unit diagonal
 FLATNESS = 0.6  # of the prior of an eigenvalue: 1 is flat, 0 scale-free
 FAR = 15.0
@@ -366,7 +366,7 @@ def learnt(hessians: Sequence[Hessian]) -> list[Hessian]:
         precision = 1.0 / (1.0 + (error / TYPICAL_OFF) ** 2) ** 2
         total += float(precision @ (entry**2 - error**2))
         weight += float(precision.sum())
-    off = math.sqrt(max(total / weight, LEAST_OFF**2))
+    off = math.sqrt(max(total / weight, MIN_OFF**2))
     found = []
     for hessian in hessians:
         diagonal = np.eye(len(hessian.basis), dtype=bool) | ~np.isfinite(hessian.relative)

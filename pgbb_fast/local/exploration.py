@@ -33,7 +33,7 @@ __all__ = ["Exploration", "explore", "known_hessian", "number_of_segments", "rel
 
 Array = NDArray[np.float64]
 SEGMENTS = 40  # of a run, at most
-LEAST_SEGMENTS = 5  # and at least
+MIN_SEGMENTS = 5  # and at least
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 MARGIN = 0.02  # share of the box's radius that centres keep from its faces
 SEEN = 3.0  # standard errors from zero at which a curvature is known well enough for small displacements
@@ -185,11 +185,11 @@ def number_of_segments(loss: Loss, *, steps: int, draws_per_step: int, d: int, n
     Without a release of the score moment the run has to carry the S block scores too.
     """
     draws = steps * draws_per_step * float(loss.rule_probabilities().min())
-    least = LEAST_SEGMENTS * (d + 2)
+    least = MIN_SEGMENTS * (d + 2)
     if not with_moment:
         least = max(least, 4 * (1 + d + n_blocks))
-    if draws < least or steps < LEAST_SEGMENTS:
-        enough = max(LEAST_SEGMENTS, math.ceil(steps * least / draws))
+    if draws < least or steps < MIN_SEGMENTS:
+        enough = max(MIN_SEGMENTS, math.ceil(steps * least / draws))
         raise DomainError(f"explore: steps = {steps} are too few for {d} coefficients; use at least {enough}")
     return min(SEGMENTS, steps, int(draws) // (d + 2))
 

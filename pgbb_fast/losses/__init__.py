@@ -18,9 +18,9 @@ from pgbb_fast.losses.loss import (
     logistic,
     mean,
     normal_expectile,
-    own_loss,
-    own_slope,
     smoothed_quantile,
+    user_loss,
+    user_slope,
     with_curvature,
 )
 
@@ -36,8 +36,8 @@ __all__ = [
     "logistic",
     "mean",
     "normal_expectile",
-    "own_loss",
-    "own_slope",
     "smoothed_quantile",
+    "user_loss",
+    "user_slope",
     "with_curvature",
 ]

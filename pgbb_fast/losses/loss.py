@@ -30,9 +30,9 @@ __all__ = [
     "huber_kappa",
     "logistic",
     "mean",
-    "own_loss",
-    "own_slope",
     "smoothed_quantile",
+    "user_loss",
+    "user_slope",
     "with_curvature",
 ]
 
@@ -72,7 +72,7 @@ class Loss:
     correlation : tuple of tuples, optional
         Correlation of the rules' scores for normal residuals; None: that of quantile levels.
     slope : callable, optional
-        A slope of the user's own, (y, eta) -> d loss / d eta of one record, over its bound; ``kernel`` is "own".
+        A slope of the user's own, (y, eta) -> d loss / d eta of one record, over its bound; ``kernel`` is "user".
     curvature : (grid, values), optional
         Expected d slope / d eta on a grid of eta, where it is known (:func:`with_curvature`).
     gradient : callable, optional
@@ -160,7 +160,7 @@ class Loss:
     def curvature_scale(self, rule: int) -> float:
         """Scale of the prior of f: that of residuals a tenth of half the range of y, at most the loss's own limit; inf
         where nothing public tells (a user's loss, a location)."""
-        if self.own or self.kernel in LOCATION:
+        if self.user_defined or self.kernel in LOCATION:
             return math.inf
         return min(self.curvature_limit(rule), self.density(rule) / TYPICAL)
 
@@ -176,11 +176,11 @@ class Loss:
         return np.asarray(np.sqrt(low * (1.0 - high) / (high * (1.0 - low))))
 
     @property
-    def own(self) -> bool:
+    def user_defined(self) -> bool:
         """Whether this is a loss of the user's own, which no compiled kernel knows."""
         return self.slope is not None or self.gradient is not None
 
-    def own_gradient(self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any], intercept: bool) -> NDArray[Any]:
+    def user_gradient(self, theta: NDArray[Any], x: NDArray[Any], y: NDArray[Any], intercept: bool) -> NDArray[Any]:
         """Gradients (m, d) of a loss of the user's own; a slope is asked for record by record, so none can depend on
         another.  One that is not finite makes its record count as zero; one beyond 2^100, whose square may overflow, is
         shortened to that, which is far above any clipping bound."""
@@ -325,15 +325,15 @@ def with_curvature(loss: Loss, ys: Sequence[float], reach: float, needed: float)
     return replace(loss, curvature=(tuple(grid[first:last].tolist()), tuple(found[first:last].tolist())))
 
 
-def own_slope(slope: Callable[[float, float], float], bound: float) -> Loss:
+def user_slope(slope: Callable[[float, float], float], bound: float) -> Loss:
     """A generalised linear loss by its slope (y, eta) -> d loss / d eta, stated to lie in [-bound, bound] (what doesn't
     is clipped); the loss is taken over ``bound``, so the slope's bound is 1.  A record whose slope fails counts as
     zero, as one whose slope is not finite does: whether a fit succeeds must not depend on a record."""
-    size = check.positive("own_slope", "bound", bound)
+    size = check.positive("user_slope", "bound", bound)
     if not callable(slope):
-        raise DomainError(f"own_slope: slope must be callable, got {check.shown(slope)}")
+        raise DomainError(f"user_slope: slope must be callable, got {check.shown(slope)}")
 
-    return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, slope=ScaledSlope(slope, size))
+    return Loss("user", (math.nan,), ((0.0, 0.0),), 1.0, slope=ScaledSlope(slope, size))
 
 
 @dataclass(frozen=True)
@@ -350,9 +350,9 @@ class ScaledSlope:
             return math.nan
 
 
-def own_loss(gradient: RecordGradient) -> Loss:
+def user_loss(gradient: RecordGradient) -> Loss:
     """Any loss by its records' gradients, theta (d,), x (m, p), y (m,) -> (m, d); what is not finite counts as zero."""
-    return Loss("own", (math.nan,), ((0.0, 0.0),), 1.0, gradient=gradient)
+    return Loss("user", (math.nan,), ((0.0, 0.0),), 1.0, gradient=gradient)
 
 
 def logistic(ridge: float = 0.0) -> Loss:

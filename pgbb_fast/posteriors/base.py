@@ -25,7 +25,7 @@ __all__ = ["Posterior", "Row", "Shapes", "Summary"]
 
 Array = NDArray[np.float64]
 DEFAULT_DRAWS = 2000
-MOST_NUMBERS = 2**30  # in one set of draws
+MAX_NUMBERS = 2**30  # in one set of draws
 RULE_NAMES = ("level", "c")
 Shapes = dict[str, tuple[int, ...]]
 
@@ -114,7 +114,7 @@ class Posterior(ABC):
             ``size`` < 1, or a rule outside the range fitted.
         """
         chosen = self._chosen(rules)
-        size = check.integer("draws", "size", size, 1, MOST_NUMBERS // (len(self.names) * max(1, len(chosen))))
+        size = check.integer("draws", "size", size, 1, MAX_NUMBERS // (len(self.names) * max(1, len(chosen))))
         rng = np.random.default_rng(check.integer("draws", "seed", seed, 0))
         try:
             natural = self._to_natural(self._unit_draws(size, chosen, rng))

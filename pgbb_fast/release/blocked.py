@@ -168,12 +168,12 @@ def release_step(
     draws = Draws(np.ascontiguousarray(at), weights, np.asarray(loss.constants)[rule])
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     stream = Stream(keys.secret, step)
-    if not loss.own:
+    if not loss.user_defined:
         grid = _kernels(problem).noisy_gradient(
             loss.kernel, problem.intercept, problem.records, draws, mechanism, stream
         )
     else:
-        own = partial(loss.own_gradient, intercept=problem.intercept)
+        own = partial(loss.user_gradient, intercept=problem.intercept)
         grid = reference.gradient_step(own, problem.records, draws, mechanism, stream)
         scale = cpu.scale_of(problem.noise_multiplier * GRID)
         grid = cpu.add_noise(grid, scale, stream.key, stream.step)
@@ -203,15 +203,15 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     L, loss = len(theta), problem.loss
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
-    if not loss.own:
+    if not loss.user_defined:
         run = _kernels(problem)
         grid = run.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
     else:
 
-        def own(_: int, at: Array, x: Array, y: Array) -> Array:
-            return loss.own_gradient(at, x, y, problem.intercept)
+        def gradient(_: int, at: Array, x: Array, y: Array) -> Array:
+            return loss.user_gradient(at, x, y, problem.intercept)
 
-        grid = reference.gradient_moments(own, problem.records, draws, problem.clip)
+        grid = reference.gradient_moments(gradient, problem.records, draws, problem.clip)
     moment, sigma = _noisy_moment(grid, problem, keys, problem.steps, L * problem.clip**2)
     # at the minimum the mean score is zero, so the records' part has minus the public part for its mean
     centre = (problem.public_slope(theta.shape[-1]) * theta).reshape(-1)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from pgbb_fast.errors import DomainError
 from pgbb_fast.kernels import cpu
-from pgbb_fast.kernels.scalar.normal import MOST_SIGMA
-from pgbb_fast.release.resampling import MOST_RECORDS, Resampler
+from pgbb_fast.kernels.scalar.normal import MAX_SIGMA
+from pgbb_fast.release.resampling import MAX_RECORDS, Resampler
 from pgbb_fast.release.statistic import Task
 
 __all__ = ["SLACK", "noise_sd", "release_estimate", "release_replicates", "require_grid"]
@@ -25,9 +25,9 @@ __all__ = ["SLACK", "noise_sd", "release_estimate", "release_replicates", "requi
 Array = NDArray[np.float64]
 GRID = 2.0**40
 SLACK = 2.0**-30
-MOST_UNITS = 2.0**22  # of the box's width over the sensitivity
-MOST_NOISE = MOST_SIGMA / GRID / (1.0 + 2.0 * SLACK)  # of the noise multiplier: 16 standard deviations fit into 64 bits
-LEAST_SENSITIVITY, MOST_SENSITIVITY = 2.0**-900, 2.0**900  # so that the grid has double precision
+MAX_UNITS = 2.0**22  # of the box's width over the sensitivity
+MAX_NOISE = MAX_SIGMA / GRID / (1.0 + 2.0 * SLACK)  # of the noise multiplier: 16 standard deviations fit into 64 bits
+MIN_SENSITIVITY, MAX_SENSITIVITY = 2.0**-900, 2.0**900  # so that the grid has double precision
 ESTIMATE, REPLICATES = 0, 1  # steps of the noise stream
 CHUNK = 1 << 20  # resampled rows at a time
 
@@ -49,17 +49,17 @@ def noise_sd(task: Task, m: int, noise_multiplier: float) -> float:
 
 def require_grid(who: str, task: Task, m: int, noise_multiplier: float) -> None:
     """Refuse, on public numbers, what does not fit into 64-bit integers."""
-    if task.n > MOST_RECORDS:
-        raise DomainError(f"{who}: at most {MOST_RECORDS} records can be resampled, got {task.n}")
-    if not LEAST_SENSITIVITY <= task.sensitivity(m) <= MOST_SENSITIVITY:
+    if task.n > MAX_RECORDS:
+        raise DomainError(f"{who}: at most {MAX_RECORDS} records can be resampled, got {task.n}")
+    if not MIN_SENSITIVITY <= task.sensitivity(m) <= MAX_SENSITIVITY:
         raise DomainError(f"{who}: the sensitivity l / m is {task.sensitivity(m):.4g} at m = {m}; rescale the records")
     width = float((task.box[:, 1] - task.box[:, 0]).max())
-    if not width <= MOST_UNITS * task.sensitivity(m):
-        raise DomainError(f"{who}: the box of theta is over {MOST_UNITS:.0f} sensitivities l / m wide at m = {m}")
-    if not 0.0 <= noise_multiplier <= MOST_NOISE:
+    if not width <= MAX_UNITS * task.sensitivity(m):
+        raise DomainError(f"{who}: the box of theta is over {MAX_UNITS:.0f} sensitivities l / m wide at m = {m}")
+    if not 0.0 <= noise_multiplier <= MAX_NOISE:
         raise DomainError(
             f"{who}: the budget needs a noise multiplier of {noise_multiplier:.4g}; noise fits into the 64-bit "
-            f"integers of a release up to {MOST_NOISE:.4g}: raise epsilon or delta, or take fewer or smaller resamples"
+            f"integers of a release up to {MAX_NOISE:.4g}: raise epsilon or delta, or take fewer or smaller resamples"
         )
 
 

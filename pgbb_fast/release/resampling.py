@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from pgbb_fast import validation as check
 from pgbb_fast.kernels import reference
 
-__all__ = ["MOST_RECORDS", "Resampler"]
+__all__ = ["MAX_RECORDS", "Resampler"]
 
 PURPOSE_RESAMPLE = 4  # beside those of kernels.scalar.random
-MOST_RECORDS = 2**31
+MAX_RECORDS = 2**31
 WORDS = 16
 
 
@@ -33,7 +33,7 @@ class Resampler:
     """
 
     def __init__(self, key: NDArray[np.int64], n: int) -> None:
-        self._key, self._n = key, check.integer("Resampler", "n", n, 1, MOST_RECORDS)
+        self._key, self._n = key, check.integer("Resampler", "n", n, 1, MAX_RECORDS)
         self._limit = 2**32 // self._n * self._n
         self._next = 0
         self._left = np.empty(0, dtype=np.uint32)

@@ -110,9 +110,9 @@ class Door:
         """
         stream, multiplier = self._next(GRADIENT)
         stack = self._stack(theta, rules, mapping, stacking, multiplier)
-        if self.loss.own:
-            slope = partial(_own_slope, self.loss)
-            grid = reference.stacked_sums_own(slope, self.intercept, self._records, stack, stream)
+        if self.loss.user_defined:
+            slope = partial(_user_slope, self.loss)
+            grid = reference.stacked_sums_user(slope, self.intercept, self._records, stack, stream)
             grid = cpu.add_noise(grid, cpu.scale_of(multiplier * GRID), stream.key, stream.step)
         else:
             grid = self._run.noisy_stacked(self.loss.kernel, self.intercept, self._records, stack, stream)
@@ -125,9 +125,9 @@ class Door:
         """Second moment of the stacked scores at ``theta`` (L, d): (L d, L d), and its noise as in :meth:`features`."""
         stream, multiplier = self._next(SCORE)
         stack = self._stack(theta, rules, mapping, stacking, 0.0)
-        if self.loss.own:
-            grid = reference.stacked_moments_own(
-                partial(_own_slope, self.loss), self.intercept, self._records, stack
+        if self.loss.user_defined:
+            grid = reference.stacked_moments_user(
+                partial(_user_slope, self.loss), self.intercept, self._records, stack
             )
         else:
             grid = self._run.stacked_moments(self.loss.kernel, self.intercept, self._records, stack)
@@ -160,7 +160,7 @@ class Door:
         return np.asarray(moment, dtype=np.float64), multiplier * HALF_SENSITIVITY * unit
 
 
-def _own_slope(loss: Loss, rule: int, y: Array, eta: Array) -> Array:
+def _user_slope(loss: Loss, rule: int, y: Array, eta: Array) -> Array:
     """Slopes of a loss of the user's own, asked for record by record; one that is not finite counts as zero."""
     assert loss.slope is not None
     found = np.fromiter(map(loss.slope, y.tolist(), eta.tolist()), dtype=np.float64, count=len(y))

@@ -100,7 +100,7 @@ def stacking(loss: Loss, m: int, length: float = LENGTH) -> Stacking:
         gaps = np.diff(np.concatenate([[0.0], np.sort(tau), [1.0]]))
         longest = math.sqrt(1.0 / float(gaps.min()) - 1.0)
         return Stacking(root, none, longest, bound, longest * bound, known_size=True)
-    if loss.own or loss.kernel == "logistic":  # one rule, a slope in [-1, 1]
+    if loss.user_defined or loss.kernel == "logistic":  # one rule, a slope in [-1, 1]
         return Stacking(np.full((1, 1), 0.5), none, 2.0, bound, 2.0 * bound, known_size=False)
     slopes, scale_slopes = _slopes(loss, GRID)
     density = np.exp(-0.5 * GRID**2)

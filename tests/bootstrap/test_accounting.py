@@ -132,7 +132,7 @@ def test_sizes_of_least_width_beat_the_rule(budget):
     assert best.width < rule.width
     assert best.privacy.epsilon <= budget
     sizes = sizes_of_least_width(1000, budget_epsilon=budget, budget_delta=1e-4, spread=0.25, level=0.95)
-    assert growth(1000, sizes.resample_size, sizes.replicates) <= accounting.MOST_GROWTH
+    assert growth(1000, sizes.resample_size, sizes.replicates) <= accounting.MAX_GROWTH
     with pytest.raises(DomainError, match="too few"):
         sizes_of_least_width(12, budget_epsilon=1.0, budget_delta=1e-4, spread=0.25, level=0.95)
 

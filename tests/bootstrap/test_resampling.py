@@ -6,7 +6,7 @@ from scipy import stats
 
 from pgbb_fast import DomainError
 from pgbb_fast.kernels import reference
-from pgbb_fast.release.resampling import MOST_RECORDS, Resampler
+from pgbb_fast.release.resampling import MAX_RECORDS, Resampler
 
 KEY = np.arange(1, 9, dtype=np.int64)
 
@@ -34,7 +34,7 @@ def test_counts_are_multinomial():
     assert 1e-4 < stats.chisquare(counts).pvalue < 1 - 1e-4
 
 
-@pytest.mark.parametrize("n", [0, MOST_RECORDS + 1, 2.0])
+@pytest.mark.parametrize("n", [0, MAX_RECORDS + 1, 2.0])
 def test_sizes_that_cannot_be_drawn_from(n):
     with pytest.raises(DomainError, match="n"):
         Resampler(KEY, n)

@@ -192,13 +192,13 @@ def test_the_users_own_slope_is_released_as_a_built_in_one():
     """Logistic by its slope, on the reference, against the compiled kernel: the same minibatch and noise, sums that
     differ by single precision only."""
     from pgbb_fast.kernels.arguments import Records
-    from pgbb_fast.losses import logistic, own_slope
+    from pgbb_fast.losses import logistic, user_slope
     from pgbb_fast.release import blocked as releases
 
     X, y = classes(300, 3)
     rng = np.random.default_rng(0)
     records = Records((X / [2, 5]).astype(np.float32), y.astype(np.float32), np.resize(np.arange(6), 300))
-    built_in, own = logistic(), own_slope(lambda y, eta: 1 / (1 + math.exp(-eta)) - y, 1.0)
+    built_in, own = logistic(), user_slope(lambda y, eta: 1 / (1 + math.exp(-eta)) - y, 1.0)
     common = {
         "intercept": True, "n_blocks": 5, "block_size": 60, "gamma": 1.0, "clip": 1.2, "sampling_threshold": 2**30,
         "noise_multiplier": 0.5, "draws_per_step": 2, "steps": 10, "moment_multiplier": 0.7,

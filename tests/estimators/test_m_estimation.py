@@ -52,7 +52,7 @@ def squared(theta, x, y):
 
 
 def own(loss, p, has_y=True):
-    return losses.own_loss(RecordGradients(loss, p, response=has_y))
+    return losses.user_loss(RecordGradients(loss, p, response=has_y))
 
 
 def classes(n, seed):
@@ -132,7 +132,7 @@ def test_a_replaced_record_moves_the_sum_by_no_more_than_two_bounds():
             x[me, 0], y[me] = feature, response
             found.append(
                 reference.gradient_step(
-                    lambda *parts: loss.own_gradient(*parts, False), Records(x, y, block), draws, mechanism, stream
+                    lambda *parts: loss.user_gradient(*parts, False), Records(x, y, block), draws, mechanism, stream
                 )
             )
     for a in found:
@@ -219,7 +219,7 @@ def test_a_record_that_raises_moves_the_sum_by_its_own_term_at_every_theta(loss,
         x[me, 0] = feature
         sums.append(
             reference.gradient_step(
-                lambda *parts: mine.own_gradient(*parts, False), Records(x, y, block), draws, mechanism, stream
+                lambda *parts: mine.user_gradient(*parts, False), Records(x, y, block), draws, mechanism, stream
             )[0]
         )
     for a in sums:
@@ -249,8 +249,8 @@ def test_a_loss_that_raises_for_every_batch_is_computed_by_copies():
 
 
 def test_a_loss_that_ends_the_process_for_a_record_counts_as_zero():
-    slope = losses.own_slope(lambda y, eta: sys.exit() if y > 1 else y, 2.0)
-    got = slope.own_gradient(np.zeros(1), np.ones((2, 1)), np.array([1.0, 3.0]), False)
+    slope = losses.user_slope(lambda y, eta: sys.exit() if y > 1 else y, 2.0)
+    got = slope.user_gradient(np.zeros(1), np.ones((2, 1)), np.array([1.0, 3.0]), False)
     assert got[0, 0] == 0.5
     assert math.isnan(got[1, 0])
 
@@ -268,12 +268,12 @@ def test_slopes_and_gradients_beyond_all_measure_are_clipped_without_a_word():
     weights = np.array([[0.2, 0.3, 0.5, 0.0]])
     gradients = own(lambda theta, x, y: -y * theta[0] * x[0] + 0 * theta[1], 1)
     mechanism, stream = Mechanism(1.0, GRID, 0.0), Stream(np.arange(8), 0)
-    slopes = losses.own_slope(lambda y, eta: -y, 1.0)
+    slopes = losses.user_slope(lambda y, eta: -y, 1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for loss, intercept, d in ((gradients, False, 2), (slopes, False, 1)):
             got = reference.gradient_step(
-                lambda *parts, loss=loss, intercept=intercept: loss.own_gradient(*parts, intercept), records,
+                lambda *parts, loss=loss, intercept=intercept: loss.user_gradient(*parts, intercept), records,
                 Draws(np.zeros((1, d)), weights, np.zeros((1, 2))), mechanism, stream,
             )  # fmt: skip
             assert got[0, 0] / GRID == pytest.approx(-2.0, abs=1e-4)    # six records of the full bound, weights 2 x 1

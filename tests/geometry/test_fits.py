@@ -22,7 +22,7 @@ from pgbb_fast.errors import BudgetError
 from pgbb_fast.geometry.glm import normal_hessian
 from pgbb_fast.geometry.whitening import triangular, whiten
 from pgbb_fast.kernels.arguments import Records
-from pgbb_fast.losses import logistic, own_slope, smoothed_quantile, with_curvature
+from pgbb_fast.losses import logistic, smoothed_quantile, user_slope, with_curvature
 from pgbb_fast.posteriors.base import Posterior
 from pgbb_fast.release import stacked as doors
 from pgbb_fast.release.blocked import Keys
@@ -179,9 +179,9 @@ def density(x):
 )
 def test_the_curvature_of_a_slope_of_ones_own(slope, curvature):
     """That of generalised linear models in closed form; none where the slope is not linear in y."""
-    loss = with_curvature(own_slope(slope, 2.0), [0.0, 0.25, 0.5, 0.75, 1.0], 4.0, 3.0)
+    loss = with_curvature(user_slope(slope, 2.0), [0.0, 0.25, 0.5, 0.75, 1.0], 4.0, 3.0)
     assert loss.knows_curvature == (curvature is not None)
-    assert not with_curvature(own_slope(slope, 2.0), [0.0, 1.0], 1e-300, 1e-300).knows_curvature  # no grid
+    assert not with_curvature(user_slope(slope, 2.0), [0.0, 1.0], 1e-300, 1e-300).knows_curvature  # no grid
     if curvature is not None:
         eta = np.linspace(-3.0, 3.0, 50)
         assert loss.curvature_at(eta) == pytest.approx(curvature(eta) / 2.0, rel=1e-3)

@@ -91,7 +91,7 @@ def spy(patch):
         return make
 
     for owner, names in ((cpu, ("noisy_stacked", "stacked_moments")),
-                         (reference, ("stacked_sums_own", "stacked_moments_own"))):  # fmt: skip
+                         (reference, ("stacked_sums_user", "stacked_moments_user"))):  # fmt: skip
         for name in names:
             wrap(patch, owner, name, kernel)
     wrap(patch, doors, "noisy_products", noise)

@@ -77,7 +77,7 @@ def test_sums_of_32_bits_can_not_overflow():
     # a helping of hits and those that wait fit into the queue; a chunk's counter has room for every helping
     assert sums.QUEUE >= sums.THREADS * random.WORDS + sums.THREADS - 1
     assert sums.WARPS * 32 * sums.GAPS + sums.THREADS - 1 <= sums.QUEUE
-    assert records.LARGEST_CHUNK == 1 << sampling.MOST_BITS
+    assert records.LARGEST_CHUNK == 1 << sampling.MAX_BITS
     assert records.LARGEST_CHUNK % random.WORDS == 0
 
 
@@ -91,12 +91,12 @@ def test_plans_keep_sums_within_the_registers():
             for K in (1, 2, 3, 7, 10, 13, 64):
                 kind = kind_of(loss, p, K, S=20, sampled=False)
                 assert 1 <= kind.draws <= K
-                assert kind.draws * kind.sums(8) <= max(plan.MOST_SUMS, kind.sums(8))
+                assert kind.draws * kind.sums(8) <= max(plan.MAX_SUMS, kind.sums(8))
                 assert kind.parts in (1, 2, 4)
                 at_once = kind.draws * kind.parts
                 padded = -(-K // at_once) * at_once
                 assert padded - K < at_once
-                assert padded <= 1.2 * (K + max(1, plan.MOST_SUMS // kind.sums(8)) - 1)
+                assert padded <= 1.2 * (K + max(1, plan.MAX_SUMS // kind.sums(8)) - 1)
                 assert (kind.features == p) == (p <= 32)
                 assert kind.blocks == 24
                 assert not kind.features or kind.row % 4 == 0

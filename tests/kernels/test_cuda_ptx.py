@@ -108,5 +108,5 @@ def test_the_committed_table_has_every_kernel_and_all_of_them_fit():
     rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", ptx.TABLE.read_text(), re.MULTILINE)
     assert [row[0] for row in rows] == [name for name, _, _ in ptx.kernels()]
     for name, *registers, spilled in rows:
-        assert max(map(int, registers)) <= ptx.MOST_REGISTERS, name
+        assert max(map(int, registers)) <= ptx.MAX_REGISTERS, name
         assert int(spilled) == 0, name

@@ -20,7 +20,7 @@ from pgbb_fast.kernels.scalar import normal
 
 KEY = np.random.default_rng(5).integers(0, 2**32, 8)
 TABLE = np.array(normal.thresholds())
-LARGEST = math.nextafter(normal.MOST_SIGMA, 0.0)
+LARGEST = math.nextafter(normal.MAX_SIGMA, 0.0)
 SIGMAS = (1e-300, 2.0**-20, 0.3, 1.0, 123456.789, 1.7 * 2.0**32, 2.0**46.6, 3.0 * 2.0**54, LARGEST)
 
 
@@ -71,7 +71,7 @@ def test_scales_are_exact():
         assert shift >= 1
 
 
-@pytest.mark.parametrize("sigma", [normal.MOST_SIGMA, math.inf, math.nan, -1.0])
+@pytest.mark.parametrize("sigma", [normal.MAX_SIGMA, math.inf, math.nan, -1.0])
 def test_what_does_not_fit_is_refused(sigma):
     with pytest.raises(ValueError, match="2\\^56"):
         cpu.scale_of(sigma)

@@ -142,7 +142,7 @@ def test_one_rule_without_a_map_is_the_plain_step():
     draws = Draws(stack.theta, np.array([[1.0, 0.0]]), stack.constants)
     want = reference.regression_step("quantile_gaussian", True, records, draws, Mechanism(4.0, GRID, 0.0), stream)
     assert np.array_equal(reference.stacked_sums("quantile_gaussian", True, records, stack, stream), want)
-    own = reference.stacked_sums_own(
+    own = reference.stacked_sums_user(
         lambda k, y, eta: ndtr((eta - y) / stack.constants[k, 1]) - stack.constants[k, 0], True, records, stack, stream
     )
     assert np.array_equal(own, want)
