@@ -31,7 +31,7 @@ def minimise_over_orders(objective: Callable[[int], float]) -> tuple[float, int]
     """Smallest value of ``objective`` over integers >= 2 and where it was found.
 
     The orders grow by about a third at a time, without a cap, until the objective has risen or been infinite
-    for four in a row; then the best bracket is searched to the integer.
+    for four in a row; then the best bracket is searched to the integer, or to 1/256 of a large order.
     """
     seen: dict[int, float] = {}
 
@@ -53,14 +53,14 @@ def minimise_over_orders(objective: Callable[[int], float]) -> tuple[float, int]
     place = grid.index(best)
     low = grid[max(place - 1, 0)]
     high = grid[min(place + 1, len(grid) - 1)]
-    while high - low > 4:
+    while high - low > max(4, high // 256):
         left = low + (high - low) * 2 // 5
         right = low + (high - low) * 3 // 5
         if value(left) <= value(right):
             high = right
         else:
             low = left
-    for order in range(low, high + 1):
+    for order in range(low, high + 1, max(1, (high - low) // 4)):
         value(order)
     best = min(seen, key=lambda k: seen[k])
     return seen[best], best

@@ -23,6 +23,7 @@ Array = NDArray[Any]
 
 FIRST_BOUNDED = 5  # m: orders 3..m-1 in q are kept together (S_k), those from m on bounded
 _TERMS = (6, 8, 12, 16, 24, 40)  # even P >= m + 1
+_MAX_WORK = 2**23  # numbers of c_{k,i} summed for one order, some tenths of a second: above, no bound (+inf) is given
 _ROUND_UP = 1 + 1e-10  # covers 3 (i + k) roundings of the recurrences below, tested against mpmath
 
 
@@ -77,6 +78,8 @@ def _log_sinh(rho: float, law: SquareLaw, moments: int | None) -> float:
 
 def _log_mbar(k_max: int, rho: float, law: SquareLaw, moments: int | None) -> Array:
     """log Mbar_k, k = 0..k_max: the moment series of M_k(u / s), u = 1 beyond the power 2 J + 1."""
+    if max(rho * k_max * (k_max - 1), k_max) * k_max > _MAX_WORK:
+        return np.full(k_max + 1, np.inf)
     k = np.arange(k_max + 1.0)
     with np.errstate(divide="ignore"):
         log_pairs = np.log(k * (k - 1) / 2)
@@ -100,8 +103,6 @@ def _log_mbar(k_max: int, rho: float, law: SquareLaw, moments: int | None) -> Ar
         # once i exceeds twice C(k,2) rho and k, the ratio of successive terms is below 1/2 for good
         if i > least and bool((value[3:] < total[3:] - 40).all()) and i > rho * k_max * (k_max - 1):
             return total
-        if i > 50_000:
-            return np.full(k_max + 1, np.inf)
 
 
 def _log_remainder(order: int, q: float, p: int, log_mbar: Array) -> float:

@@ -20,6 +20,7 @@ EPS = float(np.finfo(np.float64).eps)
 _LINEAR = 500.0  # above this the series is summed in logarithms
 _NEGATIVE = 12.0  # below minus this the alternating series is summed in multiple precision
 _LARGEST = 2.0e6  # above this an order is of no use: +inf is returned, which is safe
+_STEP = 1.03  # ratio of the knots between which log E exp(x U^2) is bounded by convexity
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,12 @@ class BetaSquare:
             with np.errstate(divide="ignore"):
                 log[small] = np.log(np.abs(value))
             error[small] = bound
-        for index in np.flatnonzero(x > _LINEAR):
-            log[index], error[index] = self._log_series(float(x[index]))
+        large = np.flatnonzero(x > _LINEAR)
+        if large.size > 2 + math.log(float(x.max(initial=_LINEAR)) / _LINEAR) / math.log(_STEP):
+            log[large], error[large] = self._between_knots(x[large])
+        else:
+            for index in large:
+                log[index], error[index] = self._log_series(float(x[index]))
         for index in np.flatnonzero(x < -_NEGATIVE):
             log[index], error[index] = self._precise(float(x[index]))
         return Excess(log, sign, error)
@@ -99,6 +104,30 @@ class BetaSquare:
             1e-15  # from x + 12 sqrt(x) + 60 on the terms are below e^-60 of the top and fall faster than 1 - 1/sqrt(x)
         )
         return top + math.log(total), tail + EPS * 16 * (x * abs(math.log(x)) + count)
+
+    def _between_knots(self, x: Array) -> tuple[Array, Array]:
+        """log G and its relative error at many large positive x, from sums at few.
+
+        f(x) = log E exp(x U^2) is convex, as every cumulant generating function: it lies below the chord between
+        two knots, which is returned, and above the chords beside it, continued.
+        """
+        top = min(float(x.max()), _LARGEST)
+        knots = np.geomspace(_LINEAR, top, 2 + math.ceil(math.log(top / _LINEAR) / math.log(_STEP)))
+        knots = np.concatenate(([_LINEAR / _STEP], knots, [min(top * _STEP, _LARGEST)]))
+        knots = np.unique(knots)
+        sums = [self._log_series(float(knot)) for knot in knots]
+        f = np.logaddexp(0.0, np.array([log for log, _ in sums]))
+        slope = np.diff(f) / np.diff(knots)
+        inside = x <= knots[-1]
+        i = np.clip(np.searchsorted(knots, x) - 1, 0, len(slope) - 1)
+        upper = f[i] + slope[i] * (x - knots[i])
+        before, after = np.maximum(i - 1, 0), np.minimum(i + 1, len(slope) - 1)
+        lower = np.maximum(f[i] + slope[before] * (x - knots[i]), f[i + 1] - slope[after] * (knots[i + 1] - x))
+        lower = np.where((before < i) & (after > i), lower, f[i])  # without both neighbours: f increases
+        gap = np.maximum(upper - lower, 0.0) + 4 * max(error for _, error in sums) + 4 * EPS * upper
+        log = upper + np.log(-np.expm1(-upper))
+        error = gap / -np.expm1(-upper)
+        return np.where(inside, log, np.inf), np.where(inside, error, 0.0)
 
     def _precise(self, x: float) -> tuple[float, float]:
         """log |G| for large negative x: the alternating series with as many digits as it cancels."""
