@@ -43,7 +43,6 @@ from pgbb_fast.network import training
 from pgbb_fast.release import blocked as releases
 from pgbb_fast.release import medians
 from pgbb_fast.release.blocked import Problem
-from pgbb_fast.release.hessian import root_bound
 
 N = 300
 RNG = np.random.default_rng(0)
@@ -116,7 +115,7 @@ def spy(patch):
             out, error = real(problem, keys, number, theta, bound, multiplier)
             exact = real(problem, keys, number, theta, bound, 1e-9 * multiplier)[0]
             upper = np.triu_indices(len(theta))
-            largest = root_bound(problem.loss, bound, theta) / len(problem.records.x)
+            largest = problem.loss.root_bound(bound, theta) / len(problem.records.x)
             half = np.where(upper[0] == upper[1], math.sqrt(0.5), 0.5) * largest
             seen.curvatures.append((number, multiplier, (out - exact)[upper] / half))
             return out, error

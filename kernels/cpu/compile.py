@@ -8,14 +8,12 @@ compiled anew in each process: Numba's own next choice would be the folder of th
 import hashlib
 import os
 import tempfile
-import types
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
-import numpy as np
 from numba.core import config
 
 
@@ -41,21 +39,6 @@ def writable_folder() -> str | None:
     except OSError:
         return None
     return cache_folder()
-
-
-def specialise(template: Callable[..., Any], name: str, **bindings: object) -> types.FunctionType:
-    """``template`` with some of its global names bound to other objects, under a name of its own."""
-    assert isinstance(template, types.FunctionType)
-    special = types.FunctionType(template.__code__, {**template.__globals__, **bindings}, name)
-    special.__qualname__ = f"{template.__qualname__}_{name}"
-    special.__module__ = template.__module__
-    return special
-
-
-def single(template: Callable[..., Any], **bindings: object) -> types.FunctionType:
-    """``template`` with the numbers among its global names in single precision, and ``bindings``."""
-    numbers = {name: np.float32(value) for name, value in template.__globals__.items() if type(value) is float}
-    return specialise(template, "single", **{**numbers, **bindings})
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,9 +10,10 @@ from typing import Any
 import numba
 import numpy as np
 
-from pgbb_fast.kernels.cpu.compile import inlined, single, specialise
+from pgbb_fast.kernels.cpu.compile import inlined
 from pgbb_fast.kernels.cpu.intrinsics import add32, fma, rotate_left, xor32
 from pgbb_fast.kernels.scalar import arithmetic, clip, losses, random, sampling, smooth, stacked
+from pgbb_fast.kernels.specialise import single, specialise
 
 clip_factor = inlined(single(clip.clip_factor))
 stack_factors = inlined(single(stacked.stack_factors, fma=fma, clip_factor=clip_factor))
@@ -35,26 +36,23 @@ within = inlined(single(smooth.within))
 squash = inlined(single(smooth.squash, fma=fma))
 half_normal = inlined(single(smooth.half_normal, fma=fma, within=within, squash=squash))
 half_logistic = inlined(single(smooth.half_logistic, fma=fma, within=within, squash=squash))
-_PARTS = {"fma": fma, "within": within, "half_normal": half_normal, "half_logistic": half_logistic}
+exponential = inlined(single(smooth.exponential, fma=fma, within=within))
+_PARTS = {
+    "fma": fma, "within": within, "half_normal": half_normal, "half_logistic": half_logistic,
+    "exponential": exponential,
+}  # fmt: skip
 
-_REGRESSION = (
-    losses.quantile_gaussian,
-    losses.quantile_logistic,
-    losses.huber_concomitant,
-    losses.huber_fixed,
-    losses.logistic,
-    losses.expectile,
-)
-SINGLE_SLOPES = {slope.__name__: inlined(single(slope, **_PARTS)) for slope in _REGRESSION}
-LOCATION_SLOPES = {slope.__name__: inlined(single(slope)) for slope in (losses.mean, losses.exponential_mean)}
+SINGLE_SLOPES = {slope.__name__: inlined(single(slope, **_PARTS)) for slope in losses.REGRESSION}
+LOCATION_SLOPES = {slope.__name__: inlined(single(slope)) for slope in losses.LOCATION}
 _EXACT = {
     "fma": numba.njit(arithmetic.fma),
     "within": numba.njit(smooth.within),
     "half_normal": numba.njit(smooth.half_normal_exact),
     "half_logistic": numba.njit(smooth.half_logistic_exact),
+    "exponential": numba.njit(smooth.exponential_exact),
 }
 CONSTANTS = {name: numba.njit(constants, error_model="numpy") for name, constants in losses.CONSTANTS.items()}
-WITH_SCALE = frozenset({"huber_concomitant"})
+WITH_SCALE = losses.WITH_SCALE
 
 
 def _in_double(y, eta, scale, first, second):  # type: ignore[no-untyped-def]
@@ -74,5 +72,5 @@ REGRESSION_SLOPES = {
             constants=CONSTANTS[f.__name__],
         )
     )
-    for f in (*_REGRESSION, losses.linear)  # linear is for second moments, no loss to train with
+    for f in (*losses.REGRESSION, losses.linear)  # linear is for second moments, no loss to train with
 }

@@ -8,8 +8,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.cpu.compile import compiled, specialise
+from pgbb_fast.kernels.cpu.compile import compiled
 from pgbb_fast.kernels.reference.gibbs import JITTER, pairs
+from pgbb_fast.kernels.specialise import specialise
 
 Floats = NDArray[np.float64]
 

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from pgbb_fast.kernels.arguments import Draws, Records, Stack
 from pgbb_fast.kernels.cpu import formulas
 from pgbb_fast.kernels.cpu.columns import NUMBER
-from pgbb_fast.kernels.cpu.compile import compiled, specialise
+from pgbb_fast.kernels.cpu.compile import compiled
 from pgbb_fast.kernels.cpu.intrinsics import at
-from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.threads import run
+from pgbb_fast.kernels.layout import require_layout, stored
 from pgbb_fast.kernels.scalar import losses
 from pgbb_fast.kernels.scalar.clip import GRID
-from pgbb_fast.kernels.scalar.moments import moment_factor
+from pgbb_fast.kernels.scalar.moments import SAFE, moment_factor
+from pgbb_fast.kernels.specialise import specialise
 
 _factor = numba.njit(moment_factor)
-LOCATION = {f.__name__: numba.njit(f) for f in (losses.mean, losses.exponential_mean)}
-SAFE = 1.0 - 2.0**-20
+LOCATION = {f.__name__: numba.njit(f) for f in losses.LOCATION}
 
 # bound by ``specialise`` for each loss, and for each way in which records are stored
 slope: Any = None

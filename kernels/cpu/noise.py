@@ -8,12 +8,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.cpu.compile import compiled, specialise
+from pgbb_fast.kernels.cpu.compile import compiled
 from pgbb_fast.kernels.cpu.formulas import double_round
 from pgbb_fast.kernels.cpu.intrinsics import add32, at, put
 from pgbb_fast.kernels.cpu.sampling import BATCH, LANES, random_lanes
 from pgbb_fast.kernels.scalar import normal
 from pgbb_fast.kernels.scalar.random import PURPOSE_NOISE, SIGMA0, SIGMA1, SIGMA2, SIGMA3, WORDS
+from pgbb_fast.kernels.specialise import specialise
 
 U32, I64 = np.uint32, np.int64
 Integers = NDArray[np.int64]

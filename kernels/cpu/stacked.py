@@ -12,19 +12,20 @@ from numpy.typing import NDArray
 from pgbb_fast.kernels.arguments import Records, Stack, Stream, require_stack
 from pgbb_fast.kernels.cpu import formulas, stacked_tile, tile
 from pgbb_fast.kernels.cpu.columns import NUMBER, neighbours_to_columns, rows_to_columns
-from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
+from pgbb_fast.kernels.cpu.compile import compiled, inner, merged
 from pgbb_fast.kernels.cpu.intrinsics import VECTOR, fetch_add, put
-from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.mapping import mapped_rows
 from pgbb_fast.kernels.cpu.noise import add_noise, scale_of
 from pgbb_fast.kernels.cpu.stacked_tile import TABLE, stacked_rows, stacked_tile_size
 from pgbb_fast.kernels.cpu.steps import AHEAD, SERIAL, UNROLLED, _aligned
 from pgbb_fast.kernels.cpu.threads import run
 from pgbb_fast.kernels.cpu.tile import MAX_TILES, PAD, SQUARE, STRIDE, TILE, X, decode, flush
+from pgbb_fast.kernels.layout import require_layout, stored
 from pgbb_fast.kernels.reference.sampling import minibatch
 from pgbb_fast.kernels.scalar.clip import GRID, MAX_EXPONENT
 from pgbb_fast.kernels.scalar.sampling import ALL
 from pgbb_fast.kernels.scalar.stacked import stack_limit, stack_weight
+from pgbb_fast.kernels.specialise import single, specialise
 
 SHARE = 64          # tiles that a thread takes at a time
 

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Records, Stack, require_stack
 from pgbb_fast.kernels.cpu import formulas
-from pgbb_fast.kernels.cpu.compile import compiled, specialise
-from pgbb_fast.kernels.cpu.layout import require_layout, stored
+from pgbb_fast.kernels.cpu.compile import compiled
 from pgbb_fast.kernels.cpu.moments import add_products, readers, summed
+from pgbb_fast.kernels.layout import require_layout, stored
 from pgbb_fast.kernels.scalar.clip import MAX_SQUARE
 from pgbb_fast.kernels.scalar.moments import moment_factor
+from pgbb_fast.kernels.specialise import specialise
 
 _factor = numba.njit(moment_factor)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pgbb_fast.kernels.cpu.compile import inner, single
+from pgbb_fast.kernels.cpu.compile import inner
 from pgbb_fast.kernels.cpu.formulas import stack_factors
 from pgbb_fast.kernels.cpu.intrinsics import VECTOR, add32, at, bits_of, fma, larger_bits, put, rarely
 from pgbb_fast.kernels.cpu.tile import (
@@ -27,6 +27,7 @@ from pgbb_fast.kernels.cpu.tile import (
     terms_2x4,
 )
 from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS, MAX_SQUARE, ZERO
+from pgbb_fast.kernels.specialise import single
 
 PAD = 64
 FITS = 60_000       # bytes of a tile at most: it then stays in the second-level cache, and most of it in the first

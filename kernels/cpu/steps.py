@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.kernels.cpu import formulas, tile
 from pgbb_fast.kernels.cpu.columns import NUMBER, neighbours_to_columns, rows_to_columns
-from pgbb_fast.kernels.cpu.compile import compiled, inner, merged, single, specialise
+from pgbb_fast.kernels.cpu.compile import compiled, inner, merged
 from pgbb_fast.kernels.cpu.formulas import clip_limit, grid_weight, rounding, weight_exponent
 from pgbb_fast.kernels.cpu.intrinsics import VECTOR, at, fetch_add, prefetch, put, rarely
-from pgbb_fast.kernels.cpu.layout import require_layout, stored
 from pgbb_fast.kernels.cpu.noise import add_noise, scale_of
 from pgbb_fast.kernels.cpu.sampling import (
     BATCH,
@@ -29,9 +28,11 @@ from pgbb_fast.kernels.cpu.sampling import (
 )
 from pgbb_fast.kernels.cpu.threads import run
 from pgbb_fast.kernels.cpu.tile import LOOKED_UP, MAX_TILES, PAD, TILE, decode, flush, row, tile_rows, tile_size
+from pgbb_fast.kernels.layout import require_layout, stored
 from pgbb_fast.kernels.scalar.clip import GRID, MAX_EXPONENT
 from pgbb_fast.kernels.scalar.random import PURPOSE_SAMPLE, PURPOSE_SKIP, WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
+from pgbb_fast.kernels.specialise import single, specialise
 
 LAG = 192                   # sampled records that wait while their cache lines are on the way
 FEW, FEWER = 24, 8          # of those, asked for at once: around cipher and gaps, and between sixteen gaps and the next

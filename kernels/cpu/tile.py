@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pgbb_fast.kernels.cpu.compile import inner, single
+from pgbb_fast.kernels.cpu.compile import inner
 from pgbb_fast.kernels.cpu.formulas import clip_factor, within
 from pgbb_fast.kernels.cpu.intrinsics import (
     VECTOR,
@@ -26,6 +26,7 @@ from pgbb_fast.kernels.cpu.intrinsics import (
     terms,
 )
 from pgbb_fast.kernels.scalar.clip import INFINITY, MAGIC, MAGIC_BITS, MAX_SQUARE, ONE, ZERO
+from pgbb_fast.kernels.specialise import single
 
 TILE = 448          # records, a multiple of PAD; 511 terms of at most 2^22 can be added in 32 bits (also in a lane)
 PAD = 64            # records are padded to a multiple of this

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda.compile import THREADS, Launch, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import F64, HALVES, I64, at, put
 from pgbb_fast.kernels.cuda.spans import span_of
 from pgbb_fast.kernels.scalar.clip import INFINITY
+from pgbb_fast.kernels.specialise import specialise
 
 
 def _find(table: Any, rows: Any, columns: Any, by_row: Any, by_column: Any, found: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pgbb_fast.kernels.cpu.compile import single, specialise
 from pgbb_fast.kernels.cuda.compile import SIMULATED, device
 from pgbb_fast.kernels.cuda.instructions import add32, fma, rotate_left, xor32
 from pgbb_fast.kernels.scalar import arithmetic, clip, losses, moments, random, sampling, smooth, stacked
+from pgbb_fast.kernels.specialise import single, specialise
 
 clip_factor = device(single(clip.clip_factor))
 grid_weight, rounding = device(clip.grid_weight), device(clip.rounding)
@@ -36,25 +36,20 @@ within = device(single(smooth.within))
 squash = device(single(smooth.squash, fma=fma))
 half_normal = device(single(smooth.half_normal, fma=fma, within=within, squash=squash))
 half_logistic = device(single(smooth.half_logistic, fma=fma, within=within, squash=squash))
-_PARTS = {"fma": fma, "within": within, "half_normal": half_normal, "half_logistic": half_logistic}
+exponential = device(single(smooth.exponential, fma=fma, within=within))
+_PARTS = {
+    "fma": fma, "within": within, "half_normal": half_normal, "half_logistic": half_logistic,
+    "exponential": exponential,
+}  # fmt: skip
 _EXACT = {
     "fma": device(arithmetic.fma),
     "within": device(smooth.within),
     "half_normal": device(smooth.half_normal_exact),
     "half_logistic": device(smooth.half_logistic_exact),
+    "exponential": device(smooth.exponential_exact),
 }
-_REGRESSION = (
-    losses.quantile_gaussian,
-    losses.quantile_logistic,
-    losses.huber_concomitant,
-    losses.huber_fixed,
-    losses.logistic,
-    losses.expectile,
-)
-_LOCATION = (losses.mean, losses.exponential_mean)
-SINGLE_SLOPES = {f.__name__: device(single(f, **_PARTS)) for f in _REGRESSION}
-LOCATION_SLOPES = {f.__name__: device(single(f)) for f in _LOCATION}
-DOUBLE_SLOPES = {f.__name__: device(specialise(f, "double", **_EXACT)) for f in (*_REGRESSION, losses.linear)}
-DOUBLE_LOCATION_SLOPES = {f.__name__: device(f) for f in _LOCATION}
+SINGLE_SLOPES = {f.__name__: device(single(f, **_PARTS)) for f in losses.REGRESSION}
+LOCATION_SLOPES = {f.__name__: device(single(f)) for f in losses.LOCATION}
+DOUBLE_SLOPES = {f.__name__: device(specialise(f, "double", **_EXACT)) for f in (*losses.REGRESSION, losses.linear)}
+DOUBLE_LOCATION_SLOPES = {f.__name__: device(f) for f in losses.LOCATION}
 CONSTANTS = {name: device(constants) for name, constants in losses.CONSTANTS.items()}
-WITH_SCALE = frozenset({"huber_concomitant"})

@@ -12,10 +12,10 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import warp
 from pgbb_fast.kernels.cuda.compile import device
 from pgbb_fast.kernels.scalar.clip import MAGIC, MAGIC_BITS
+from pgbb_fast.kernels.specialise import specialise
 
 I32, I64, U32, F32, F64 = np.int32, np.int64, np.uint32, np.float32, np.float64
 WORD = ir.IntType(32)

@@ -17,8 +17,8 @@ from pgbb_fast.kernels.cuda.plan import Kind
 from pgbb_fast.kernels.cuda.records import Placed, place
 from pgbb_fast.kernels.cuda.sums import decode
 from pgbb_fast.kernels.scalar.clip import GRID
+from pgbb_fast.kernels.scalar.moments import SAFE
 
-SAFE = 1.0 - 2.0**-20
 MAX_NUMBERS = 4_096    # of stacked scores in shared memory, 32 KiB
 MAX_RECORDS = 32       # whose scores are there at once
 

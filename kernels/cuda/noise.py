@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda.compile import called
 from pgbb_fast.kernels.cuda.formulas import double_round
 from pgbb_fast.kernels.cuda.instructions import I64, U32, add32, at, put
 from pgbb_fast.kernels.scalar import normal
 from pgbb_fast.kernels.scalar.random import PURPOSE_NOISE, SIGMA0, SIGMA1, SIGMA2, SIGMA3
+from pgbb_fast.kernels.specialise import specialise
 
 
 def _fill(key: Any, step: Any, index: Any, room: Any) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pgbb_fast.kernels.scalar.losses import CONSTANTS
+from pgbb_fast.kernels.scalar.losses import CONSTANTS, LOCATION, WITH_SCALE
 
 MAX_FEATURES = 32      # up to as many, the number of features is written into the kernel ...
 SAMPLED_FEATURES = 24   # ... and into that of a minibatch, which needs registers for a cipher block
@@ -10,8 +10,6 @@ MAX_SUMS = 60          # in a thread's registers: 128 hold them, the features an
 SAMPLED_SUMS = 48       # ... and, for a minibatch, a cipher block
 MAX_DRAWS = 10         # of a kernel
 MAX_WEIGHTS = 4_096    # that a block of threads keeps in shared memory; more are read through the cache
-LOCATION = frozenset({"mean", "exponential_mean"})
-WITH_SCALE = frozenset({"huber_concomitant"})
 AHEAD_REGISTERS = 72    # sums, features and features ahead up to which the next record is loaded ahead
 
 
@@ -37,7 +35,7 @@ class Kind:
     @property
     def regression(self) -> bool:
         """Whether the loss has a linear predictor."""
-        return self.loss not in LOCATION
+        return self.loss not in {f.__name__ for f in LOCATION}
 
     @property
     def first(self) -> int:

@@ -13,10 +13,10 @@ import numpy as np
 from numba import cuda
 
 from pgbb_fast.kernels.arguments import Records
-from pgbb_fast.kernels.cpu.layout import stored
 from pgbb_fast.kernels.cuda.compile import SIMULATED, THREADS, Launch, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import I64, at, put
 from pgbb_fast.kernels.cuda.spans import on_device, span_of
+from pgbb_fast.kernels.layout import stored
 
 LARGEST_CHUNK = 1 << 20     # records of the sampler's largest chunk: streamed chunks start at multiples of it
 ALIGNED = 16                # columns start at multiples of so many numbers

@@ -11,7 +11,6 @@ from pgbb_fast.kernels.arguments import Records, Stack, Stream
 from pgbb_fast.kernels.cuda import formulas, stacked_registers, stacked_tiles
 from pgbb_fast.kernels.cuda.compile import THREADS, WARPS, Launch, expand, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import NUMBERS
-from pgbb_fast.kernels.cuda.plan import LOCATION
 from pgbb_fast.kernels.cuda.records import Placed, place
 from pgbb_fast.kernels.cuda.stacked_plan import StackedKind, kind_of, tile_rows
 from pgbb_fast.kernels.cuda.steps import finish_kernel
@@ -57,7 +56,7 @@ class StackedStep:
     def __init__(
         self, loss: str, intercept: bool, records: Placed, L: int, threshold: int, stream: int = 0
     ) -> None:
-        if loss in LOCATION or loss not in formulas.SINGLE_SLOPES:
+        if loss not in formulas.SINGLE_SLOPES:
             raise ValueError(f"no stacked step for this loss: {loss}")
         if not records.has_response:
             raise ValueError(f"{loss}: the records have no response")

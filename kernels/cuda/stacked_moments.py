@@ -12,12 +12,13 @@ from pgbb_fast.kernels.cuda import formulas
 from pgbb_fast.kernels.cuda.compile import THREADS, Launch, expand, groups_for, kernel, static
 from pgbb_fast.kernels.cuda.formulas import stack_factors_exact
 from pgbb_fast.kernels.cuda.instructions import F64, FLOAT64, I64, NUMBERS, at, put
-from pgbb_fast.kernels.cuda.moments import MAX_NUMBERS, MAX_RECORDS, SAFE, _add_up_kernel
+from pgbb_fast.kernels.cuda.moments import MAX_NUMBERS, MAX_RECORDS, _add_up_kernel
 from pgbb_fast.kernels.cuda.records import Placed
 from pgbb_fast.kernels.cuda.stacked import placed
 from pgbb_fast.kernels.cuda.stacked_plan import StackedKind, check
 from pgbb_fast.kernels.cuda.sums import decode
 from pgbb_fast.kernels.scalar.clip import GRID
+from pgbb_fast.kernels.scalar.moments import SAFE
 
 MAX_PARTIAL = 1 << 25      # partial sums of all blocks of threads, 256 MiB
 

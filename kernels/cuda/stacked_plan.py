@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Stack, require_stack
-from pgbb_fast.kernels.cuda.plan import WITH_SCALE
-from pgbb_fast.kernels.scalar.losses import CONSTANTS
+from pgbb_fast.kernels.scalar.losses import CONSTANTS, WITH_SCALE
 
 MAX_COORDINATES = 12   # of xbar that a kernel with everything in registers has ...
 MAX_RULES = 8          # ... as many rules ...

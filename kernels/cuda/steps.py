@@ -8,7 +8,6 @@ from numba import cuda
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
-from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import ends, formulas
 from pgbb_fast.kernels.cuda.compile import THREADS, WARPS, Launch, expand, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import NUMBERS, PIECES
@@ -19,6 +18,7 @@ from pgbb_fast.kernels.scalar.clip import GRID, clip_limit
 from pgbb_fast.kernels.scalar.normal import scale_of, thresholds
 from pgbb_fast.kernels.scalar.random import WORDS
 from pgbb_fast.kernels.scalar.sampling import ALL, by_skips, chunk_bits, skip_constants
+from pgbb_fast.kernels.specialise import specialise
 
 
 @cache

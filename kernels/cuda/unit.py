@@ -10,10 +10,10 @@ import numpy as np
 from numba import cuda
 from numpy.typing import NDArray
 
-from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda.compile import THREADS, Launch, groups_for, kernel
 from pgbb_fast.kernels.cuda.instructions import F32, F64, HALVES, I64, at, put
 from pgbb_fast.kernels.cuda.spans import span_of
+from pgbb_fast.kernels.specialise import specialise
 
 
 def _to_unit(

@@ -1,7 +1,7 @@
 """The specification: obvious NumPy, slow and in one place.  Change this first, then the compiled kernels."""
 
 from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, MOMENT_SLOPES, REGRESSION_SLOPES
-from pgbb_fast.kernels.reference.moments import gradient_moments, score_moments
+from pgbb_fast.kernels.reference.moments import gradient_moments, products, score_moments
 from pgbb_fast.kernels.reference.random import normals, rounded_normals, words
 from pgbb_fast.kernels.reference.sampling import minibatch
 from pgbb_fast.kernels.reference.stacked import (
@@ -25,6 +25,7 @@ __all__ = [
     "noise",
     "noisy_stacked",
     "normals",
+    "products",
     "regression_step",
     "release",
     "rounded_normals",

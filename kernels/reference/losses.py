@@ -6,6 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
+from pgbb_fast.kernels.scalar import losses as scalar
+from pgbb_fast.kernels.scalar import smooth
+from pgbb_fast.kernels.specialise import specialise
+
 Array = NDArray[np.float64]
 RegressionSlope = Callable[[Array, Array, float, float, float], tuple[Array, Array]]
 
@@ -48,7 +52,27 @@ def exponential_mean(theta: Array, x: Array) -> Array:
     return 1 / theta - x / theta**2
 
 
+def array_form(formula: Callable[..., tuple[float, float]]) -> RegressionSlope:
+    """A loss whose formula stands in ``scalar.losses`` only, there one record at a time: that, record by record."""
+    plain = specialise(formula, "plain", **EXACT)
+    constants = scalar.CONSTANTS[formula.__name__]
+
+    def slopes(y: Array, eta: Array, scale: float, first: float, second: float) -> tuple[Array, Array]:
+        three = constants(scale, first, second)
+        found = np.array([plain(one, at, *three) for one, at in zip(y.tolist(), eta.tolist(), strict=True)])
+        psi, chi = found.reshape(-1, 2).T
+        return psi, chi
+
+    return slopes
+
+
+EXACT = {
+    "half_normal": smooth.half_normal_exact,
+    "half_logistic": smooth.half_logistic_exact,
+    "exponential": smooth.exponential_exact,
+}
 REGRESSION_SLOPES: dict[str, RegressionSlope] = {
+    **{formula.__name__: array_form(formula) for formula in scalar.REGRESSION},
     "quantile_gaussian": quantile_gaussian,
     "quantile_logistic": quantile_logistic,
     "huber_concomitant": huber_concomitant,
@@ -58,4 +82,3 @@ REGRESSION_SLOPES: dict[str, RegressionSlope] = {
 }
 MOMENT_SLOPES: dict[str, RegressionSlope] = {**REGRESSION_SLOPES, "linear": linear}  # linear is no loss to train with
 LOCATION_SLOPES: dict[str, Callable[[Array, Array], Array]] = {"mean": mean, "exponential_mean": exponential_mean}
-WITH_SCALE = frozenset({"huber_concomitant"})

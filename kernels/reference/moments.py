@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Records
-from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, MOMENT_SLOPES, WITH_SCALE
+from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, MOMENT_SLOPES
 from pgbb_fast.kernels.reference.steps import decoded
+from pgbb_fast.kernels.scalar.losses import WITH_SCALE
+from pgbb_fast.kernels.scalar.moments import SAFE
 
 Floats = NDArray[np.float64]
 Gradient = Callable[[int, Floats, Floats, Floats], Floats]
 GRID = 2.0**32
-SAFE = 1.0 - 2.0**-20
 
 
 def score_moments(loss: str, intercept: bool, records: Records, draws: Draws, clip: float) -> NDArray[np.int64]:
@@ -58,7 +59,12 @@ def _moments(
             clipped = score * factor[:, None]
         clipped[~np.isfinite(norm)] = 0.0
         scores.append(clipped)
-    v = np.column_stack(scores)
+    return products(np.column_stack(scores))
+
+
+def products(v: Floats) -> NDArray[np.int64]:
+    """Sum over rows of v v' (n, d), each product truncated toward zero to a multiple of 2^-32 (times ``SAFE``): where
+    |v| <= 1 a row's matrix is at most 2^32 in Frobenius norm; (d, d) int64, symmetric."""
     out = np.empty((v.shape[1], v.shape[1]), dtype=np.int64)
     for i in range(v.shape[1]):
         out[i] = np.trunc(v[:, i, None] * v * (SAFE * GRID)).astype(np.int64).sum(axis=0)

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Records, Stack, Stream, require_stack
-from pgbb_fast.kernels.reference.losses import MOMENT_SLOPES, WITH_SCALE
-from pgbb_fast.kernels.reference.moments import SAFE
+from pgbb_fast.kernels.reference.losses import MOMENT_SLOPES
+from pgbb_fast.kernels.reference.moments import products
 from pgbb_fast.kernels.reference.random import rounded_normals
 from pgbb_fast.kernels.reference.sampling import minibatch
 from pgbb_fast.kernels.reference.steps import GRID, TERM, decoded
+from pgbb_fast.kernels.scalar.losses import WITH_SCALE
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -91,7 +92,7 @@ def noisy_stacked(loss: str, intercept: bool, records: Records, stack: Stack, st
 def stacked_moments(loss: str, intercept: bool, records: Records, stack: Stack) -> Integers:
     """Sum over all records of v v' / C^2, v the shortened stacked score: (L d, L d) int64 in units of 2^-32, symmetric.
 
-    |v| <= C, and each product is truncated toward zero (times ``SAFE``), so that a record's matrix is at most 2^32 in
+    |v| <= C, and each product is truncated toward zero (:func:`products`), so that a record's matrix is at most 2^32 in
     Frobenius norm.  ``stack.threshold`` and ``stack.noise_multiplier`` are not used.
     """
     require_stack(loss, stack, loss in WITH_SCALE)
@@ -110,8 +111,4 @@ def _with_no_scale(gradient_slope: OwnSlope) -> Slopes:
 
 def _moments(slopes: Slopes, intercept: bool, records: Records, stack: Stack) -> Integers:
     x, y, _ = decoded(records, len(stack.map) - intercept)
-    v = _shortened(slopes, intercept, x, y, stack, 1.0).reshape(len(y), -1)
-    out = np.empty((v.shape[1], v.shape[1]), dtype=np.int64)
-    for i in range(v.shape[1]):
-        out[i] = np.trunc(v[:, i, None] * v * (SAFE * GRID)).astype(np.int64).sum(axis=0)
-    return out
+    return products(_shortened(slopes, intercept, x, y, stack, 1.0).reshape(len(y), -1))

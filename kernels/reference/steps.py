@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream, as_double
-from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES, WITH_SCALE
+from pgbb_fast.kernels.reference.losses import LOCATION_SLOPES, REGRESSION_SLOPES
 from pgbb_fast.kernels.reference.random import rounded_normals
 from pgbb_fast.kernels.reference.sampling import minibatch
+from pgbb_fast.kernels.scalar.losses import WITH_SCALE
 
 Floats = NDArray[np.float64]
 GRID = 2.0**32

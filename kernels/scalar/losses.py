@@ -61,6 +61,10 @@ def expectile(y: float, eta: float, a: float, b: float, c: float) -> tuple[float
     return -(b if psi > ZERO else c) * psi, ZERO
 
 
+REGRESSION = (quantile_gaussian, quantile_logistic, huber_concomitant, huber_fixed, logistic, expectile)
+WITH_SCALE = frozenset({"huber_concomitant"})   # theta ends with a scale
+
+
 def quantile_constants(scale: float, tau: float, h: float) -> tuple[float, float, float]:
     """(1/h, 1/2 - tau, 0)."""
     return 1.0 / h, 0.5 - tau, 0.0
@@ -86,6 +90,17 @@ def no_constants(scale: float, first: float, second: float) -> tuple[float, floa
     return 0.0, 0.0, 0.0
 
 
+def mean(theta: float, x: float) -> float:
+    """(theta - x)^2 / 2: theta - x."""
+    return theta - x
+
+
+def exponential_mean(theta: float, x: float) -> float:
+    """Exponential law with mean theta > 0, log theta + x/theta: 1/theta - x/theta^2."""
+    return (theta - x) / (theta * theta)
+
+
+LOCATION = (mean, exponential_mean)
 CONSTANTS = {
     "quantile_gaussian": quantile_constants,
     "quantile_logistic": quantile_constants,
@@ -97,13 +112,3 @@ CONSTANTS = {
     "mean": no_constants,
     "exponential_mean": no_constants,
 }
-
-
-def mean(theta: float, x: float) -> float:
-    """(theta - x)^2 / 2: theta - x."""
-    return theta - x
-
-
-def exponential_mean(theta: float, x: float) -> float:
-    """Exponential law with mean theta > 0, log theta + x/theta: 1/theta - x/theta^2."""
-    return (theta - x) / (theta * theta)

@@ -20,7 +20,7 @@ from pgbb_fast.estimators.base import PrivateEstimator
 from pgbb_fast.estimators.location import PrivateMean
 from pgbb_fast.losses import Loss
 from pgbb_fast.release.blocked import Keys, Problem, release_moment, release_step
-from pgbb_fast.release.hessian import known_curvature, release_curvature, root_bound
+from pgbb_fast.release.hessian import release_curvature
 from pgbb_fast.silence import unseen
 
 __all__ = ["NoisyNewton"]
@@ -45,7 +45,7 @@ class _Rule:
 
     def at_step(self, step: int, steps: int) -> Loss:
         """A smoothed quantile's bandwidth comes down by halves, so that every step sees records near its fit."""
-        if not self.loss.kernel.startswith("quantile"):
+        if not self.loss.is_quantile:
             return self.loss
         ((tau, h),) = self.loss.constants
         wide = max(h, WIDEST * 0.5**step) if step < steps - 2 else h
@@ -136,8 +136,8 @@ class NoisyNewton(ModelBaseline):
         least = target.box[:, 0]
         for number in range(len(target.loss.rules)):
             one = _single(target, number)
-            if known_curvature(one.loss, least) is None:
-                bound = root_bound(one.loss, one.feature_bound, least)
+            if one.loss.known_hessian(least) is None:
+                bound = one.loss.root_bound(one.feature_bound, least)
                 if not 0.0 < bound < MAX_CURVATURE:
                     raise DomainError(f"{self._who}: the loss is too sharp, its curvature reaches {bound:.3g}")
 
@@ -161,7 +161,7 @@ class NoisyNewton(ModelBaseline):
                 problem, loss=one.at_step(step, T), clip=one.clip, noise_multiplier=multiplier(step), steps=1
             )
             gradient = release_step(here, keys, base + step, theta[None, :], weights, rule)[0]
-            known = known_curvature(here.loss, theta)
+            known = here.loss.known_hessian(theta)
             if known is None:
                 noisy, error = release_curvature(
                     here, keys, base + T + step, theta, one.feature_bound, multiplier(T + step)
@@ -183,9 +183,9 @@ class NoisyNewton(ModelBaseline):
 def _single(target: Target, number: int) -> _Rule:
     """Rule ``number`` alone; a lower or higher level's own bound is smaller than the joint one."""
     loss, joint = target.loss, target.loss.slope_bound
-    one = replace(loss, rules=(loss.rules[number],), constants=(loss.constants[number],))
+    one = loss.only(number)
     bound = 0.0 if math.isinf(joint) else math.sqrt(max(target.clip**2 - loss.scale_bound**2, 0.0)) / joint
-    if not loss.kernel.startswith("quantile"):
+    if not loss.is_quantile:
         return _Rule(one, target.clip, bound)
     tau = loss.rules[number]
     own = max(tau, 1.0 - tau)

@@ -130,7 +130,7 @@ class DPSGLD(ModelBaseline):
         rng = np.random.default_rng(keys.weights)
         rules, (low, high) = np.arange(len(target.loss.rules)), target.box.T
         weights = np.tile([1.0, 0.0], (len(rules), 1))
-        temperature = 1.0 / (self.omega * target.loss_scale * target.n)
+        temperature = 1.0 / (self.omega * target.natural_over_unit() * target.n)
         sizes = self._step_sizes(float(temperature.min()), problem.noise)
         burn = self.steps // 2
         thin = -(-(self.steps - burn) // MAX_KEPT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +38,58 @@ STEPS, NOISY_TRAINING_STEPS = 3_000, 10_000
 MOMENT_SHARE = 0.05
 FEWEST = 3  # records of a fit without blocks
 ASK_RATE = 0.2  # where the accountant is asked for the rule of the sampling rate
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a fit will run: everything public is settled, no record's value has been read.
+
+    Attributes
+    ----------
+    unit : callable
+        Checks the records' values and maps them to the unit box.
+    n : int
+        Number of records.
+    loss : Loss
+        In unit coordinates.
+    clip : float
+        C, bound of one record's gradient.
+    intercept : bool
+        Whether theta begins with one.
+    box : (d, 2) array
+        Public bounds of theta in unit coordinates.
+    to_natural : AffineMap
+        theta from unit to the user's coordinates.
+    names : tuple of str
+        Of theta's coordinates.
+    design_bound : float, optional
+        Bound of |x| with its constant, where a release of the features' second moment may take part.
+    in_place : bool
+        Whether the records lie on a GPU, and can be read only there.
+    y_radius : float
+        Units of y in one unit coordinate.
+    """
+
+    unit: Callable[[], Unit]
+    n: int
+    loss: Loss
+    clip: float
+    intercept: bool
+    box: NDArray[np.float64]
+    to_natural: AffineMap
+    names: tuple[str, ...]
+    design_bound: float | None = None
+    in_place: bool = False
+    y_radius: float = 1.0
+
+    def natural_over_unit(self) -> NDArray[np.float64]:
+        """(d,), what the loss's gradient by unit coordinates is multiplied by when the loss is in natural units."""
+        return self.loss.natural_over_unit(self.y_radius, np.diag(self.to_natural.matrix))
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """What every posterior is told."""
+        return {"to_natural": self.to_natural, "names": self.names}
 
 
 def _require_optimiser(who: str, posterior: str, training: object) -> None:
@@ -266,108 +318,78 @@ class PrivateEstimator(Spender):
         )
         return replace(report, undone_by_seed=self.seed is not None)
 
-    def _run(
-        self,
-        unit: Callable[[], Unit],
-        n: int,
-        loss: Loss,
-        *,
-        clip: float,
-        intercept: bool,
-        box: NDArray[np.float64],
-        to_natural: AffineMap,
-        names: tuple[str, ...],
-        on_step: OnStep | None,
-        budget: Budget | None,
-        design_bound: float | None = None,
-        in_place: bool = False,
-    ) -> None:
-        """Calibrate, partition, release; everything public first, then ``unit()`` checks and maps the records."""
+    def _prepare(self, X: Any, y: Any) -> Prepared:
+        """Check what is public of a fit on these records; reads none of them, spends nothing."""
+        raise NotImplementedError
+
+    def _run(self, fit: Prepared, on_step: OnStep | None, budget: Budget | None) -> None:
+        """Calibrate, partition, release; everything public first, then ``fit.unit()`` checks and maps the records."""
         if self._slow and self.device == "cuda":
             raise DeviceError(f"{self._who}: device must be 'cpu' or 'auto': a loss of your own runs on the CPU")
         device = resolve(self._who, "cpu" if self._slow else self.device)
-        if in_place and device.kind == "cpu":
+        if fit.in_place and device.kind == "cpu":
             raise DeviceError(f"{self._who}: X is on a GPU, but kernels would run on the CPU: {device.sentence}")
-        common = {"to_natural": to_natural, "names": names}
         if self.geometry == "scores":
-            self._run_scores(
-                unit, n, loss, device, budget, intercept=intercept, box=box, on_step=on_step, common=common
-            )
+            self._run_scores(fit, device, on_step, budget)
             return
+        n, loss = fit.n, fit.loss
         report = self._blocked_report(n)
         self._afford(report, budget)
-        require_clip(self._who, clip, design_bound or 1.0)
+        require_clip(self._who, fit.clip, fit.design_bound or 1.0)
         mechanism = report.mechanism
         if self._explores:  # refuses too short a run
             number_of_segments(
                 loss,
                 steps=self.steps,
                 draws_per_step=mechanism.draws_per_step,
-                d=len(box),
+                d=len(fit.box),
                 n_blocks=self.n_blocks,
                 with_moment=report.moment is not None,
             )
         assert mechanism.noise_multiplier is not None
         keys = Keys.fresh(self.seed)
         block = partition(n, self.n_blocks, np.random.default_rng(keys.partition))
-        x, y, table = unit()
+        x, y, table = fit.unit()
         problem = Problem(
             records=place(device.kind, Records(x, y, block, map=table), loss.regression),
             loss=loss,
-            intercept=intercept,
+            intercept=fit.intercept,
             n_blocks=self.n_blocks,
             block_size=block_size(n, self.n_blocks),
             gamma=self.gamma if self.gamma is not None else gamma_star(n=n, n_blocks=self.n_blocks),
-            clip=clip,
+            clip=fit.clip,
             sampling_threshold=round(mechanism.sampling_rate * 2**32),
             noise_multiplier=mechanism.noise_multiplier,
             draws_per_step=mechanism.draws_per_step,
             steps=self.steps,
             moment_multiplier=None if report.moment is None else report.moment.noise_multiplier,
-            design_bound=None if report.moment is None else design_bound,
+            design_bound=None if report.moment is None else fit.design_bound,
             device=device.kind,
         )
         report = self._start(report, budget)
         posterior = fit_posterior(
-            self.posterior,
-            problem,
-            box,
-            keys,
-            self.training,
-            on_step,
-            privacy=report,
-            **common,
+            self.posterior, problem, fit.box, keys, self.training, on_step, privacy=report, **fit.common
         )
         posterior.rule_name = loss.rule_name
         self._finish(report, _posterior=posterior, device_=device)
 
-    def _run_scores(
-        self,
-        unit: Callable[[], Unit],
-        n: int,
-        loss: Loss,
-        device: Device,
-        budget: Budget | None,
-        *,
-        intercept: bool,
-        box: NDArray[np.float64],
-        on_step: OnStep | None,
-        common: dict[str, Any],
-    ) -> None:
+    def _run_scores(self, fit: Prepared, device: Device, on_step: OnStep | None, budget: Budget | None) -> None:
         """The same with noise in the shape of the scores."""
+        n, loss, box = fit.n, fit.loss, fit.box
         plan, report = self._schedule(n, loss, len(box)), self._scores_report(n, loss, len(box))
         self._afford(report, budget)
         require_clip(self._who, stacking(loss, len(box) - loss.has_scale, plan.length).clip)
         keys = Keys.fresh(self.seed)
-        x, y, table = unit()
+        x, y, table = fit.unit()
         nobody = np.empty(0, dtype=np.uint8)  # no blocks
         records = place(device.kind, Records(x, y, nobody, map=table), loss.regression)
         report = self._start(report, budget)
-        door = Door(records, loss, intercept, n, report, keys, device.kind)
-        posterior = fit_scores(door, box, plan, keys, on_step, prior=self._prior(box, common), privacy=report, **common)
+        door = Door(records, loss, fit.intercept, n, report, keys, device.kind)
+        prior = self._prior(box, fit.to_natural, fit.names)
+        posterior = fit_scores(door, box, plan, keys, on_step, prior=prior, privacy=report, **fit.common)
         posterior.rule_name = loss.rule_name
         self._finish(report, _posterior=posterior, device_=device)
 
-    def _prior(self, box: NDArray[np.float64], common: dict[str, Any]) -> Prior:
+    def _prior(self, box: NDArray[np.float64], to_natural: AffineMap, names: tuple[str, ...]) -> Prior:
         """Of theta in unit coordinates: as wide as the public box."""
         return Prior.of_box(box)

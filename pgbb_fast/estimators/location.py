@@ -11,7 +11,7 @@ from pgbb_fast import validation as check
 from pgbb_fast.budget import Budget
 from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.errors import DomainError
-from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
+from pgbb_fast.estimators.base import OnStep, Prepared, PrivateEstimator, Unit
 from pgbb_fast.intake.design import CHUNK, Bounds, given_bounds, pairs, require_reach, unit_map
 from pgbb_fast.intake.records import as_stored, features, given_names, require_finite, require_records
 from pgbb_fast.kernels.arguments import NO_MAP, as_double
@@ -71,6 +71,10 @@ class PrivateMean(PrivateEstimator):
         An array on a GPU (torch, CuPy, DLPack) stays there.  It is read in place for the squared loss, unless a
         column's bounds lie far from zero for their width; else a copy of d float32 numbers a record is made there.
         """
+        self._run(self._prepare(X, y), on_step, budget)
+        return self
+
+    def _prepare(self, X: Any, y: Any) -> Prepared:
         who = self._who
         array, names = features(who, X, len(self.x_bounds), self.feature_names)
         n, d = array.shape
@@ -110,7 +114,7 @@ class PrivateMean(PrivateEstimator):
                 out[start : start + CHUNK] = (inside - centre) / radius
             return out, nothing, NO_MAP
 
-        self._run(
+        return Prepared(
             unit,
             n,
             exponential_mean() if self.loss == "exponential" else mean(),
@@ -119,8 +123,5 @@ class PrivateMean(PrivateEstimator):
             box=box,
             to_natural=AffineMap(np.diag(radius), centre),
             names=names,
-            on_step=on_step,
-            budget=budget,
             in_place=on_gpu,
         )
-        return self

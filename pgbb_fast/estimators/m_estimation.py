@@ -14,7 +14,7 @@ from pgbb_fast.budget import Budget
 from pgbb_fast.budget.report import require_clip
 from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.errors import DataError, DomainError
-from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
+from pgbb_fast.estimators.base import OnStep, Prepared, PrivateEstimator, Unit
 from pgbb_fast.intake.design import Bounds, given_bounds, interval, pairs
 from pgbb_fast.intake.records import features, given_names, require_finite, require_host, require_records, target
 from pgbb_fast.kernels.arguments import NO_MAP
@@ -104,6 +104,10 @@ class PrivateMEstimator(PrivateEstimator):
         Arrays of any real type are read where they are.  Errors as for the regressors; a loss that fails on the
         made-up records is a DomainError, and nothing was spent.
         """
+        self._run(self._prepare(X, y), on_step, budget)
+        return self
+
+    def _prepare(self, X: Any, y: Any) -> Prepared:
         from pgbb_fast.estimators.autograd import RecordGradients  # here: estimators may be imported without torch
 
         who = self._who
@@ -132,7 +136,7 @@ class PrivateMEstimator(PrivateEstimator):
             require_finite(who, X=array, y=response)
             return array, response, NO_MAP
 
-        self._run(
+        return Prepared(
             unit,
             n,
             user_loss(by_unit_theta),
@@ -141,10 +145,7 @@ class PrivateMEstimator(PrivateEstimator):
             box=np.tile([-1.0, 1.0], (len(radius), 1)),
             to_natural=AffineMap(np.diag(radius), centre),
             names=self._names,
-            on_step=on_step,
-            budget=budget,
         )
-        return self
 
     def _try(self, gradients: RecordGradients, bounds: Array) -> None:
         """Gradients of made-up records at public theta: refuses a loss that fails, or that isn't one of theta."""

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from pgbb_fast import validation as check
 from pgbb_fast.budget import Budget
+from pgbb_fast.coordinates import AffineMap
 from pgbb_fast.errors import DataError, DomainError
-from pgbb_fast.estimators.base import OnStep, PrivateEstimator, Unit
+from pgbb_fast.estimators.base import OnStep, Prepared, PrivateEstimator, Unit
 from pgbb_fast.intake.design import (
     DEFAULT_REACH,
     Bounds,
@@ -141,12 +142,12 @@ class PrivateRegressor(PrivateEstimator):
                 f"{self._who}: coef_prior names {unknown}, which are no coefficients; they are {list(names)}"
             )
 
-    def _prior(self, box: NDArray[np.float64], common: dict[str, Any]) -> Prior:
+    def _prior(self, box: NDArray[np.float64], to_natural: AffineMap, names: tuple[str, ...]) -> Prior:
         """Stated coefficients are independent of the others, which keep the box's law."""
         wide = Prior.of_box(box)
         if not self.coef_prior:
             return wide
-        matrix, offset, names = common["to_natural"].matrix, common["to_natural"].offset, common["names"]
+        matrix, offset = to_natural.matrix, to_natural.offset
         mean, root = matrix @ wide.mean + offset, matrix @ wide.root
         covariance = root @ root.T
         for name, (centre, sd) in self.coef_prior.items():
@@ -155,7 +156,8 @@ class PrivateRegressor(PrivateEstimator):
             covariance[j, j] = sd**2
         scale = np.sqrt(np.diag(covariance))
         root = scale[:, None] * np.linalg.cholesky(covariance / np.outer(scale, scale))
-        return Prior(np.linalg.solve(matrix, mean - offset), np.linalg.solve(matrix, root))
+        unit = np.linalg.solve(matrix, mean - offset), np.linalg.solve(matrix, root)
+        return Prior(np.asarray(unit[0], dtype=np.float64), np.asarray(unit[1], dtype=np.float64))
 
     def _given_degrees(self, degrees: Any) -> dict[str, int]:
         if not isinstance(degrees, Mapping) or not all(isinstance(name, str) for name in degrees):
@@ -232,6 +234,10 @@ class PrivateRegressor(PrivateEstimator):
         DomainError, PrivacyError
             A setting is out of its domain, or the guarantee can't be given.  Nothing was spent.
         """
+        self._run(self._prepare(X, y), on_step, budget)
+        return self
+
+    def _prepare(self, X: Any, y: Any) -> Prepared:
         who = self._who
         array, names = features(who, X, len(self.x_bounds), self.feature_names)
         response = target(who, y, len(array), X)
@@ -256,7 +262,7 @@ class PrivateRegressor(PrivateEstimator):
             found = design.device_records if in_place else lambda x, y: self._unit_records(design, x, y)
             return found(array, response)
 
-        self._run(
+        return Prepared(
             unit,
             n,
             loss,
@@ -265,12 +271,10 @@ class PrivateRegressor(PrivateEstimator):
             box=box,
             to_natural=design.to_natural(self._scale),
             names=design.theta_names(self._scale),
-            on_step=on_step,
-            budget=budget,
             design_bound=design.feature_bound if self._moments == 2 else None,
             in_place=in_place,
+            y_radius=self._y_radius,
         )
-        return self
 
 
 class PrivateQuantileRegressor(PrivateRegressor):

@@ -16,7 +16,7 @@ from pgbb_fast.geometry.whitening import longest, whiten
 from pgbb_fast.local.curvature import Hessian, Slope, combined, learnt
 from pgbb_fast.local.model import LocalPosterior, Scores
 from pgbb_fast.release.stacked import Door
-from pgbb_fast.release.stacking import Stacking, central, stacking
+from pgbb_fast.release.stacking import Stacking, stacking
 
 __all__ = ["Found", "find"]
 
@@ -74,7 +74,7 @@ def find(door: Door, box: Array, plan: Schedule, seed: int, tell: Callable[[], N
         tell()
     # no mapped feature is longer than the longest, which the released map tells
     length = min(plan.length, longest(white.mapping) / math.sqrt(m))
-    first = Asked(central(loss), stacking(central(loss), m, length), white)
+    first = Asked(loss.central(), stacking(loss.central(), m, length), white)
     asked = Asked(loss, stacking(loss, m, length), white)
     middle = find_central(door, first, box, plan.central, rng, tell)
     start, last = find_all(door, asked, spread_out(asked, first, middle, box), box, plan.joint, tell)

@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from pgbb_fast.budget.gaussian import FEATURES, GRADIENT, SCORE
 from pgbb_fast.losses import Loss
-from pgbb_fast.release.stacking import LENGTH, Stacking, central, public_length, stacking
+from pgbb_fast.release.stacking import LENGTH, Stacking, public_length, stacking
 
 __all__ = ["Schedule", "groups", "schedule"]
 
@@ -100,7 +100,7 @@ class Schedule:
 
 def schedule(loss: Loss, n: int, d: int, s: float) -> Schedule:
     """The releases for n records and d coordinates at the noise multiplier ``s`` of the whole budget."""
-    m, first = d - loss.has_scale, central(loss)
+    m, first = d - loss.has_scale, loss.central()
     roomy = public_length(loss, m, n, s)
     stack, first_stack = stacking(loss, m, roomy), stacking(first, m, roomy)
     reach = _reach(loss, stack, n, d, s)

@@ -19,7 +19,7 @@ from pgbb_fast.geometry.path import Path
 from pgbb_fast.geometry.whitening import Whitening
 from pgbb_fast.losses import Loss
 from pgbb_fast.release.stacked import Door
-from pgbb_fast.release.stacking import Stacking, shifts
+from pgbb_fast.release.stacking import Stacking
 
 __all__ = ["Asked", "Start", "find_all", "find_central"]
 
@@ -134,14 +134,10 @@ class Asked:
 
     def guess(self, theta: Array) -> Array | None:
         """f of each rule at ``theta`` (L, d) where public and released values tell, else None."""
-        if self.loss.has_scale:  # the share of residuals within c scales, over the scale
-            return 0.8 / theta[:, -1]
-        if self.loss.kernel == "expectile":
-            return np.full(len(theta), 0.5)
         if self.loss.knows_curvature:
             trace = float(np.trace(self.white.shape.matrix))
             return np.array([np.trace(self._hessian(v)) / trace for v in self.mapped(theta)])
-        return None
+        return self.loss.f_at(theta)
 
     @property
     def public(self) -> Array:
@@ -242,7 +238,7 @@ def spread_out(asked: Asked, central: Asked, found: Start, box: Array) -> Start:
     theta = np.repeat(central.theta(found.at), L, axis=0)
     scale = float(central.scales(found.f)[0])
     if asked.white.centre[0] == 1.0:
-        theta[:, 0] += shifts(asked.loss) * scale
+        theta[:, 0] += asked.loss.shifts() * scale
     theta = np.clip(theta, box[:, 0], box[:, 1])
     guess = asked.guess(theta)
     densities = np.array([asked.loss.density(rule) for rule in range(L)])

@@ -21,7 +21,7 @@ from pgbb_fast.budget.report import require_clip, require_noise
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Stream
 from pgbb_fast.kernels.scalar.clip import GRID
-from pgbb_fast.losses import Loss
+from pgbb_fast.losses import Loss, UserLoss
 from pgbb_fast.release.devices import Kind, kernels
 
 __all__ = ["Keys", "Problem", "noisy_products", "release_design", "release_moment", "release_step"]
@@ -168,7 +168,7 @@ def release_step(
     draws = Draws(np.ascontiguousarray(at), weights, np.asarray(loss.constants)[rule])
     mechanism = Mechanism(problem.clip, problem.sampling_threshold, problem.noise_multiplier)
     stream = Stream(keys.secret, step)
-    if not loss.user_defined:
+    if not isinstance(loss, UserLoss):
         grid = _kernels(problem).noisy_gradient(
             loss.kernel, problem.intercept, problem.records, draws, mechanism, stream
         )
@@ -203,7 +203,7 @@ def release_moment(problem: Problem, keys: Keys, theta: Array) -> tuple[Array, A
     L, loss = len(theta), problem.loss
     at = np.zeros_like(theta) if loss.additive else theta
     draws = Draws(np.ascontiguousarray(at), np.zeros((L, problem.n_blocks + 1)), np.asarray(loss.constants))
-    if not loss.user_defined:
+    if not isinstance(loss, UserLoss):
         run = _kernels(problem)
         grid = run.score_moments(loss.kernel, problem.intercept, problem.records, draws, problem.clip)
     else:

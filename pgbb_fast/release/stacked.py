@@ -20,7 +20,7 @@ from pgbb_fast.errors import BudgetError
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Stack, Stream
 from pgbb_fast.kernels.scalar.clip import GRID
-from pgbb_fast.losses import Loss
+from pgbb_fast.losses import Loss, UserLoss
 from pgbb_fast.release.blocked import HALF_SENSITIVITY, Keys, noisy_products
 from pgbb_fast.release.devices import Kind, kernels
 from pgbb_fast.release.stacking import Stacking
@@ -110,7 +110,7 @@ class Door:
         """
         stream, multiplier = self._next(GRADIENT)
         stack = self._stack(theta, rules, mapping, stacking, multiplier)
-        if self.loss.user_defined:
+        if isinstance(self.loss, UserLoss):
             slope = partial(_user_slope, self.loss)
             grid = reference.stacked_sums_user(slope, self.intercept, self._records, stack, stream)
             grid = cpu.add_noise(grid, cpu.scale_of(multiplier * GRID), stream.key, stream.step)
@@ -125,7 +125,7 @@ class Door:
         """Second moment of the stacked scores at ``theta`` (L, d): (L d, L d), and its noise as in :meth:`features`."""
         stream, multiplier = self._next(SCORE)
         stack = self._stack(theta, rules, mapping, stacking, 0.0)
-        if self.loss.user_defined:
+        if isinstance(self.loss, UserLoss):
             grid = reference.stacked_moments_user(
                 partial(_user_slope, self.loss), self.intercept, self._records, stack
             )
@@ -160,7 +160,7 @@ class Door:
         return np.asarray(moment, dtype=np.float64), multiplier * HALF_SENSITIVITY * unit
 
 
-def _user_slope(loss: Loss, rule: int, y: Array, eta: Array) -> Array:
+def _user_slope(loss: UserLoss, rule: int, y: Array, eta: Array) -> Array:
     """Slopes of a loss of the user's own, asked for record by record; one that is not finite counts as zero."""
     assert loss.slope is not None
     found = np.fromiter(map(loss.slope, y.tolist(), eta.tolist()), dtype=np.float64, count=len(y))

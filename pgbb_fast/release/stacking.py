@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from pgbb_fast.kernels.reference.losses import REGRESSION_SLOPES
-from pgbb_fast.losses import TYPICAL, Loss, expectile, huber, normal_expectile, smoothed_quantile
+from pgbb_fast.losses import Loss
 
-__all__ = ["Stacking", "central", "public_length", "stacking"]
+__all__ = ["Stacking", "public_length", "stacking"]
 
 Array = NDArray[np.float64]
 LENGTH = 1.5  # B over sqrt(m): features are shortened where they are so many times their root mean square
@@ -100,12 +99,12 @@ def stacking(loss: Loss, m: int, length: float = LENGTH) -> Stacking:
         gaps = np.diff(np.concatenate([[0.0], np.sort(tau), [1.0]]))
         longest = math.sqrt(1.0 / float(gaps.min()) - 1.0)
         return Stacking(root, none, longest, bound, longest * bound, known_size=True)
-    if loss.user_defined or loss.kernel == "logistic":  # one rule, a slope in [-1, 1]
-        return Stacking(np.full((1, 1), 0.5), none, 2.0, bound, 2.0 * bound, known_size=False)
+    if loss.one_slope:
+        return Stacking(np.full((1, 1), loss.slope_bound / 2.0), none, 2.0, bound, 2.0 * bound, known_size=False)
     slopes, scale_slopes = _slopes(loss, GRID)
     density = np.exp(-0.5 * GRID**2)
     root = np.asarray(np.linalg.cholesky(_moment(slopes, density)), dtype=np.float64)
-    far, scale_far = _slopes(loss, _far(loss))
+    far, scale_far = _slopes(loss, np.linspace(-loss.farthest, loss.farthest, 4001))
     squares = (np.linalg.solve(root, far) ** 2).sum(axis=0)
     longest = math.sqrt(float(squares.max()))
     if not loss.has_scale:
@@ -123,42 +122,11 @@ def _moment(slopes: Array, density: Array) -> Array:
 
 def _slopes(loss: Loss, residual: Array) -> tuple[Array, Array]:
     """Slopes of the rules in the predictor and in the scale, each at its own minimum for standard normal residuals;
-    (L, k) each.  An expectile's residuals are those of a standard deviation of ``TYPICAL``, over that."""
-    found = []
-    for rule, constants in zip(loss.rules, loss.constants, strict=True):
-        first, second = constants
-        at = np.zeros_like(residual)
-        if loss.kernel == "expectile":
-            at, second = at + normal_expectile(rule), second / TYPICAL
-        found.append(REGRESSION_SLOPES[loss.kernel](residual, at, 1.0, first, second))
-    psi, chi = (np.stack([pair[k] for pair in found]) for k in (0, 1))
-    if loss.kernel == "expectile":
-        psi = psi * TYPICAL
-    return psi, chi
-
-
-def _far(loss: Loss) -> Array:
-    """Residuals among which the longest mixed slopes are: beyond, all slopes are constant."""
-    if loss.kernel == "expectile":
-        reach = max(second for _, second in loss.constants) / TYPICAL
-        far = reach + 2.0 * max(abs(normal_expectile(rule)) for rule in loss.rules)
-    else:
-        far = 1.01 * max(first for first, _ in loss.constants)
-    return np.linspace(-far, far, 4001)
-
-
-def central(loss: Loss) -> Loss:
-    """The rule to look for first, from where the others are near: the median, the mean, the middle one."""
-    if loss.is_quantile:
-        return smoothed_quantile([0.5], loss.bandwidth(0), loss.kernel.removeprefix("quantile_"))
-    if loss.kernel == "expectile":
-        return expectile([0.5], loss.constants[0][1])
-    if len(loss.rules) > 1:
-        c, kappa = loss.constants[len(loss.rules) // 2]
-        return huber(c, kappa)
-    return loss
-
-
-def shifts(loss: Loss) -> Array:
-    """Where the rules start from the central one, in residual scales of the intercept, (L,)."""
-    return ndtri(np.asarray(loss.rules)) if loss.is_quantile else np.zeros(len(loss.rules))
+    (L, k) each."""
+    psi, chi = [], []
+    for rule in range(len(loss.rules)):
+        at, (first, second), unit = loss.standardised(rule)
+        slope, in_scale = REGRESSION_SLOPES[loss.kernel](residual, np.full_like(residual, at), 1.0, first, second)
+        psi.append(slope * unit)
+        chi.append(in_scale)
+    return np.stack(psi), np.stack(chi)

@@ -14,7 +14,7 @@ from pgbb_fast.budget.gaussian import GRADIENT, GaussianReport, multiplier_of, r
 from pgbb_fast.errors import DomainError
 from pgbb_fast.geometry.schedule import groups, schedule
 from pgbb_fast.losses import expectile, huber, logistic, smoothed_quantile
-from pgbb_fast.release.stacking import LENGTH, central, stacking
+from pgbb_fast.release.stacking import LENGTH, stacking
 
 ONE = {"steps": 1, "noise_multiplier": 9.0}
 FIVE = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -70,10 +70,10 @@ def test_an_expectiles_longest_stack_is_where_residuals_are_cut():
 
 
 def test_the_central_rule():
-    assert central(smoothed_quantile((0.9,), 0.01, "logistic")).constants == ((0.5, 0.01),)
-    assert central(expectile([0.1, 0.9], 0.3)).rules == (0.5,)
-    assert central(huber([1.0, 2.0], [0.5, 0.9])).constants == ((2.0, 0.9),)
-    assert central(logistic()).kernel == "logistic"
+    assert smoothed_quantile((0.9,), 0.01, "logistic").central().constants == ((0.5, 0.01),)
+    assert expectile([0.1, 0.9], 0.3).central().rules == (0.5,)
+    assert huber([1.0, 2.0], [0.5, 0.9]).central().constants == ((2.0, 0.9),)
+    assert logistic().central().kernel == "logistic"
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,11 +17,11 @@ from pgbb_fast.intake import design as estimators_design
 from pgbb_fast.intake import records as taken
 from pgbb_fast.intake.design import Design
 from pgbb_fast.kernels import cpu
-from pgbb_fast.kernels.cpu.compile import specialise
 from pgbb_fast.kernels.cuda import plan, probe, records, spans, sums, warp
 from pgbb_fast.kernels.cuda.compile import expand, static, unrolled
 from pgbb_fast.kernels.scalar import random, sampling
 from pgbb_fast.kernels.scalar.clip import TERM_BITS
+from pgbb_fast.kernels.specialise import specialise
 from pgbb_fast.release import blocked as releases
 from pgbb_fast.release import devices
 

@@ -16,7 +16,7 @@ import pytest
 from pgbb_fast.kernels import reference
 from pgbb_fast.kernels.arguments import Records, Stack, Stream
 from pgbb_fast.kernels.cuda import stacked_plan
-from pgbb_fast.kernels.reference.losses import WITH_SCALE
+from pgbb_fast.kernels.scalar.losses import WITH_SCALE
 
 HERE = Path(__file__).resolve()
 GRID = 2**32

@@ -16,9 +16,9 @@ from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import BFLOAT16, NO_MAP, Draws, Mechanism, Records, Stream, as_double
 from pgbb_fast.kernels.cpu.columns import NUMBER, neighbours_to_columns, rows_to_columns
 from pgbb_fast.kernels.cpu.intrinsics import VECTOR, look_up
-from pgbb_fast.kernels.cpu.layout import stored
 from pgbb_fast.kernels.cpu.order import to_block_order
 from pgbb_fast.kernels.cpu.threads import run
+from pgbb_fast.kernels.layout import stored
 
 GRID = 2**32
 N, P, K, S = 3_001, 5, 3, 7

@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stack, Stream
-from pgbb_fast.kernels.reference.losses import WITH_SCALE
+from pgbb_fast.kernels.scalar.losses import WITH_SCALE
 
 GRID = 2**32
 LEVELS = np.array([0.1, 0.25, 0.5, 0.75, 0.9])

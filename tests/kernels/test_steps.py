@@ -11,8 +11,8 @@ from scipy import stats
 
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
-from pgbb_fast.kernels.reference.losses import WITH_SCALE
 from pgbb_fast.kernels.scalar import clip as scalar_clip
+from pgbb_fast.kernels.scalar.losses import WITH_SCALE
 
 REGRESSION = sorted(reference.REGRESSION_SLOPES)
 LOCATION = sorted(reference.LOCATION_SLOPES)
