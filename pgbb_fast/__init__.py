@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         PrivateLogisticRegressor,
         PrivateMean,
         PrivateMEstimator,
+        PrivatePoissonRegressor,
         PrivateQuantileRegressor,
     )
     from pgbb_fast.local.exploration import Exploration
@@ -58,6 +59,7 @@ _HOME = {
     "PrivateLogisticRegressor": "estimators",
     "PrivateMEstimator": "estimators",
     "PrivateMean": "estimators",
+    "PrivatePoissonRegressor": "estimators",
     "PrivateQuantileRegressor": "estimators",
     "plan": "planner",
     "plan_epsilon": "planner",
@@ -84,6 +86,7 @@ __all__ = [
     "PrivateLogisticRegressor",
     "PrivateMEstimator",
     "PrivateMean",
+    "PrivatePoissonRegressor",
     "PrivateQuantileRegressor",
     "__version__",
     "plan",

@@ -25,6 +25,7 @@ from pgbb_fast import (
     PrivateLogisticRegressor,
     PrivateMean,
     PrivateMEstimator,
+    PrivatePoissonRegressor,
     PrivateQuantileRegressor,
 )
 from pgbb_fast.baselines import NoisyGibbsMean, NoisyGibbsRegressor, NonPrivateBayesianBootstrap, noisy_gibbs
@@ -50,6 +51,7 @@ ENTRIES = {
     PrivateQuantileRegressor: {"tau": 0.5, "bandwidth": None, "kernel": "gaussian", **MODEL},
     PrivateHuberRegressor: {"c": 1.345, "kappa": None, **MODEL},
     PrivateExpectileRegressor: {"level": 0.5, "residual_bound": None, **MODEL},
+    PrivatePoissonRegressor: {"rate_bound": None, **MODEL, "y_bounds": (0, 3)},
     PrivateLogisticRegressor: {"classes": (0, 1), "ridge": 0.0, **CLASSES},
     PrivateGeneralisedRegressor: {"slope": lambda y, eta: eta - y, "slope_bound": 1.0, "eta_reach": 2.0, **MODEL},
     PrivateMEstimator: {"loss": lambda theta, x, y: (theta[0] * x[0] - y) ** 2, "coef_bounds": [(-1, 1)], "clip": 1.0,
@@ -88,11 +90,11 @@ class StoppedError(Exception):
 
 @pytest.fixture(scope="module", autouse=True)
 def before_the_kernels():
-    def run(self, unit, n, loss, **public):
-        assert np.isfinite(public["box"]).all()
-        assert np.isfinite(public["to_natural"].matrix).all()
-        assert 0.0 < public["clip"] < math.inf
-        for part in unit():
+    def run(self, fit, on_step, budget):
+        assert np.isfinite(fit.box).all()
+        assert np.isfinite(fit.to_natural.matrix).all()
+        assert 0.0 < fit.clip < math.inf
+        for part in fit.unit():
             assert np.isfinite(np.asarray(part, dtype=np.float64)).all() or part.dtype.kind == "f"
         raise StoppedError
 

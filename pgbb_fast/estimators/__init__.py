@@ -3,6 +3,7 @@
 from pgbb_fast.estimators.generalised import PrivateGeneralisedRegressor, PrivateLogisticRegressor
 from pgbb_fast.estimators.location import PrivateMean
 from pgbb_fast.estimators.m_estimation import PrivateMEstimator
+from pgbb_fast.estimators.poisson import PrivatePoissonRegressor
 from pgbb_fast.estimators.regression import (
     PrivateExpectileRegressor,
     PrivateHuberRegressor,
@@ -16,5 +17,6 @@ __all__ = [
     "PrivateLogisticRegressor",
     "PrivateMEstimator",
     "PrivateMean",
+    "PrivatePoissonRegressor",
     "PrivateQuantileRegressor",
 ]

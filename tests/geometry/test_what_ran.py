@@ -15,6 +15,7 @@ from pgbb_fast import (
     PrivateGeneralisedRegressor,
     PrivateHuberRegressor,
     PrivateLogisticRegressor,
+    PrivatePoissonRegressor,
     PrivateQuantileRegressor,
 )
 from pgbb_fast.budget.gaussian import FEATURES, GRADIENT, SCORE
@@ -31,6 +32,7 @@ CASES = {
     "huber": (lambda: PrivateHuberRegressor(**SETTINGS), Y),
     "expectile": (lambda: PrivateExpectileRegressor(**SETTINGS, level=0.8), Y),
     "logistic": (lambda: PrivateLogisticRegressor(**BUDGET, x_bounds=PUBLIC["x_bounds"]), Y > 0),
+    "poisson": (lambda: PrivatePoissonRegressor(**BUDGET, x_bounds=PUBLIC["x_bounds"], y_bounds=(0, 5)), np.rint(Y**2)),
     "own slope": (
         lambda: PrivateGeneralisedRegressor(
             **SETTINGS, slope=lambda y, eta: float(np.tanh(eta - y)), slope_bound=1.0, eta_reach=2.0
