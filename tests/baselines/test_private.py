@@ -435,10 +435,11 @@ def test_a_root_that_is_not_finite_counts_as_zero():
     x, y = np.full((40, 1), 0.5, dtype=np.float32), np.linspace(-1, 1, 40).astype(np.float32)
     theta, bound = np.array([0.1, 0.2, 0.5]), math.sqrt(2)
     loss, found = huber(), []
+    roots = type(loss).hessian_roots
     for value in (0.0, math.nan, math.inf, 1e200):
 
-        def strange(self, design, y, theta, value=value, real=type(loss).hessian_roots):
-            out = real(self, design, y, theta)
+        def strange(self, design, y, theta, value=value):
+            out = roots(self, design, y, theta)
             out[3] = value
             return out
 
