@@ -17,7 +17,6 @@ from pgbb_fast.bootstrap import (
     MOutOfNBootstrap,
     RegularisedRegression,
 )
-from pgbb_fast.intake import records
 from pgbb_fast.posteriors.deconvolved import deconvolve, natural_spline
 
 MEAN = Mean([(-2.0, 2.0)])
@@ -58,14 +57,6 @@ def models(seed=1):
 def test_bad_settings_are_refused_when_stated(make, word):
     with pytest.raises(DomainError, match=word):
         make()
-
-
-@pytest.fixture
-def untouchable(monkeypatch):
-    def touched(*args):
-        raise AssertionError("a record was touched")
-
-    monkeypatch.setattr(records, "_require_finite", touched)
 
 
 def test_the_fixture_that_guards_records_works(untouchable):

@@ -1,6 +1,5 @@
 """Losses of the user's own, written in torch: gradients, releases, fits, and losses that fail."""
 
-import importlib.util
 import math
 import re
 import sys
@@ -22,14 +21,10 @@ from pgbb_fast.estimators.autograd import RecordGradients
 from pgbb_fast.kernels import reference
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.release import blocked as releases
+from tests.kernels.cases import GRID, problem, tolerance
+from tests.problems import X_BOUNDS, classes
 
 ROOT = Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location("test_steps", ROOT / "tests" / "kernels" / "test_steps.py")
-steps = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(steps)
-
-GRID = 2**32
-X_BOUNDS = [(-2.0, 2.0), (0.0, 5.0)]
 SHORT = {"epsilon": 2.0, "delta": 1e-4, "steps": 120, "n_blocks": 5, "seed": 1}
 softplus = torch.nn.functional.softplus
 
@@ -55,12 +50,6 @@ def own(loss, p, has_y=True):
     return losses.user_loss(RecordGradients(loss, p, response=has_y))
 
 
-def classes(n, seed):
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-2, 2, n), rng.uniform(0, 5, n)])
-    return X, (rng.random(n) < 1 / (1 + np.exp(-(0.5 + X @ [0.8, -0.3])))).astype(float)
-
-
 def test_gradients_are_those_of_the_formula():
     """Logistic and squared, against NumPy: a handful of roundings of numbers below 10."""
     rng = np.random.default_rng(0)
@@ -78,11 +67,11 @@ def test_a_release_is_the_compiled_kernel_s(name, q):
     """The same minibatch and noise; sums within the kernels' own tolerance, and one 2^-24 more for the clipping limit,
     which belongs to d coefficients here and to p features there."""
     p, reach = 4, 50.0      # no residual is that large: the expectile loss is the squared one
-    records, draws, stream, d = steps.problem(name, 3_000, p, 2, 5)
+    records, draws, stream, d = problem(name, 3_000, p, 2, 5)
     draws = draws._replace(constants=np.tile([0.5, reach], (2, 1))) if name == "expectile" else draws
     mechanism = Mechanism(0.7, math.floor(q * GRID), 1.5)
     drawn = int(reference.minibatch(stream.key, stream.step, 3_000, mechanism.threshold).sum())
-    allowed = (steps.tolerance(name, records, draws, mechanism, stream) + drawn * 2.0**8 + 1) / GRID
+    allowed = (tolerance(name, records, draws, mechanism, stream) + drawn * 2.0**8 + 1) / GRID
     built_in = {
         "logistic": losses.logistic(), "huber_fixed": losses.huber_fixed_scale(0.6), "mean": losses.mean(),
         "exponential_mean": losses.exponential_mean(), "expectile": losses.expectile([0.5], reach),

@@ -1,30 +1,16 @@
 """Kernels for NVIDIA GPUs compile without one, assemble without spills, and use the arithmetic that the proofs need."""
 
-import importlib.util
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench import cuda_ptx as ptx
 from pgbb_fast.kernels.cuda import stacked_plan
 from pgbb_fast.kernels.cuda.plan import kind_of
 from pgbb_fast.kernels.cuda.sums import FB
 from pgbb_fast.kernels.scalar import clip
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def _bench():
-    spec = importlib.util.spec_from_file_location("cuda_ptx", ROOT / "bench" / "cuda_ptx.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["cuda_ptx"] = module    # dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
-
-
-ptx = _bench()
 # a sample of the table, every loss and every kind of kernel; all of it takes minutes (python -m bench.cuda_ptx)
 SAMPLE = [
     ("quantile_gaussian", 4, 1, False, (9, 0)),

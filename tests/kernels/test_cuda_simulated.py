@@ -1,43 +1,30 @@
 """Every CUDA kernel on the simulator: the reference within its derived tolerance, and the CPU kernels' bits.
 
-The simulator has to be chosen before numba-cuda is imported: this file is run once as a script, in a process of its
-own, which writes every case's numbers; the tests compare them.
+This module is run once on the simulator, in a process of its own; the tests compare what it wrote.
 """
 
-import importlib.util
 import math
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pgbb_fast.kernels import reference
-from pgbb_fast.kernels.arguments import BFLOAT16, Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from tests.kernels import simulator
+from tests.kernels.cases import GRID, LOCATION, REGRESSION, expected, problem, tolerance
+from tests.kernels.test_random import VECTORS  # of RFC 8439
+from tests.problems import bfloat16
 
-HERE = Path(__file__).resolve()
-GRID = 2**32
 RATES = (1.0, 0.3, 0.02)     # everything, a mask, skips
 
 
-def _neighbour(name: str):
-    """The test module ``name`` of this folder."""
-    spec = importlib.util.spec_from_file_location(name, HERE.with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-steps = _neighbour("test_steps")
-VECTORS = _neighbour("test_random").VECTORS     # of RFC 8439
-LOSSES = steps.REGRESSION + steps.LOCATION
+LOSSES = REGRESSION + LOCATION
 
 
 def case(loss, n, p, K, S, q, intercept=True, clip=0.7, noise=1.5):
     """(loss, intercept, records, draws, mechanism, stream)."""
-    records, draws, stream, _ = steps.problem(loss, n, p, K, S, intercept)
+    records, draws, stream, _ = problem(loss, n, p, K, S, intercept)
     return loss, intercept, records, draws, Mechanism(clip, math.floor(q * GRID), noise), stream
 
 
@@ -64,7 +51,7 @@ def compact(dtype, packed, ordered, q=1.0, n=201, p=5, K=2, S=7):
 def as_half(values, encoding):
     """Numbers as float16, bfloat16 (cut) or, for any other name, that type."""
     if encoding == "bfloat16":
-        return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+        return bfloat16(values)
     return np.asarray(values).astype(encoding)
 
 
@@ -142,25 +129,9 @@ def moment_case(name):
     return loss, intercept, records, draws, 0.6
 
 
-def _shared_array(self, shape, dtype, alignment=None):
-    """The simulator's shared arrays, one for each line of code.  Its own look-up isn't atomic, so that now and then a
-    thread gets an array of its own; and it reads the source of every frame."""
-    from numba.cuda import types
-    from numba.cuda.np import numpy_support
-
-    frame = sys._getframe(1)
-    kind = numpy_support.as_dtype(dtype) if isinstance(dtype, types.Type) else np.dtype(dtype)
-    if shape == 0:
-        return np.frombuffer(self._dynshared.data, dtype=kind, count=self._dynshared_size // kind.itemsize)
-    return self._allocations.setdefault((frame.f_code.co_filename, frame.f_lineno), np.empty(shape, kind))
-
-
 def simulate(path: str) -> None:
     """Run everything on the simulator and write the numbers."""
-    from numba.cuda.simulator.kernelapi import FakeCUDAShared
-
-    FakeCUDAShared.array = _shared_array
-    sys.setswitchinterval(2e-4)     # block threads are Python threads that wait for one another
+    simulator.start()
     from pgbb_fast.kernels.cuda import api, compile, records, sums
 
     assert compile.SIMULATED
@@ -257,13 +228,7 @@ def streamed_case():
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     """What the simulator computed."""
-    path = tmp_path_factory.mktemp("cuda") / "simulated.npz"
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, str(HERE), str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    with np.load(path) as numbers:
-        return dict(numbers)
+    return simulator.simulated_by("tests.kernels.test_cuda_simulated", tmp_path_factory.mktemp("cuda"))
 
 
 def test_the_cipher_of_the_kernels_matches_the_rfc(simulated):
@@ -290,7 +255,7 @@ def test_a_release_has_the_bits_of_the_cpu(simulated, name):
 
 def check(got, loss, intercept, records, draws, mechanism, stream):
     """A release against the reference, within the tolerance of single precision; the noise is the same."""
-    want = steps.expected(loss, intercept, records, draws, mechanism, stream)
+    want = expected(loss, intercept, records, draws, mechanism, stream)
     noise = reference.noise(draws.theta.shape, mechanism, stream)
     assert got.shape == want.shape
     assert np.abs(got - noise - want).max() <= allowed(loss, records, draws, mechanism, stream)
@@ -303,7 +268,7 @@ def allowed(loss, records, draws, mechanism, stream):
         x, y, _ = reference.steps.decoded(records, draws.theta.shape[1] - 2)
         records = Records(x, y, records.block)
     finite = records._replace(x=np.where(np.abs(records.x) <= 1e3, records.x, 0.0))
-    return steps.tolerance(loss, finite, draws, mechanism, stream)
+    return tolerance(loss, finite, draws, mechanism, stream)
 
 
 @pytest.mark.parametrize("name", MOMENTS)

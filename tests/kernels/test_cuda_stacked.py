@@ -1,14 +1,10 @@
 """The stacked CUDA kernels on the simulator: the reference within a derived tolerance, and the CPU kernels' bits.
 
-As in ``test_cuda_simulated`` this file is run once as a script, which writes every case's numbers.
+As in ``test_cuda_simulated`` this module is run once on the simulator, in a process of its own.
 """
 
-import importlib.util
 import math
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +13,9 @@ from pgbb_fast.kernels import reference
 from pgbb_fast.kernels.arguments import Records, Stack, Stream
 from pgbb_fast.kernels.cuda import stacked_plan
 from pgbb_fast.kernels.scalar.losses import WITH_SCALE
+from tests.kernels import simulator
+from tests.kernels.cases import GRID, REGRESSION
 
-HERE = Path(__file__).resolve()
-GRID = 2**32
-LOSSES = sorted(reference.REGRESSION_SLOPES)
 MAP = np.array([0.01, 0.0], np.float32)
 
 
@@ -66,7 +61,7 @@ def compact(made):
 
 def cases():
     """Name of a case to its arguments; 12 features, 9 rules, and minibatches of two don't fit into registers."""
-    made = {loss: case(loss, 70, 3, 2) for loss in LOSSES}
+    made = {loss: case(loss, 70, 3, 2) for loss in REGRESSION}
     made["one rule, no intercept"] = case("quantile_gaussian", 65, 3, 1, intercept=False)
     made["nothing shortened"] = case("quantile_gaussian", 65, 3, 2, clip=50.0, bound=50.0)
     made["mask"] = case("huber_concomitant", 130, 3, 1, 0.4)
@@ -113,13 +108,7 @@ def moment_case(name):
 
 def simulate(path: str) -> None:
     """Run everything on the simulator and write the numbers."""
-    from numba.cuda.simulator.kernelapi import FakeCUDAShared
-
-    spec = importlib.util.spec_from_file_location("simulated", HERE.with_name("test_cuda_simulated.py"))
-    other = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(other)
-    FakeCUDAShared.array = other._shared_array
-    sys.setswitchinterval(2e-4)
+    simulator.start()
     from pgbb_fast.kernels.cuda import api, compile, records, stacked, stacked_registers
 
     assert compile.SIMULATED
@@ -152,13 +141,7 @@ def simulate(path: str) -> None:
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     """What the simulator computed."""
-    path = tmp_path_factory.mktemp("cuda") / "stacked.npz"
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, str(HERE), str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    with np.load(path) as numbers:
-        return dict(numbers)
+    return simulator.simulated_by("tests.kernels.test_cuda_stacked", tmp_path_factory.mktemp("cuda"))
 
 
 def tolerance(loss, intercept, records, stack, stream):

@@ -25,6 +25,7 @@ from pgbb_fast.posteriors.noise_aware import NoiseAwarePosterior
 from pgbb_fast.release import blocked as releases
 from pgbb_fast.release.blocked import Keys, Problem, release_design, release_moment
 from pgbb_fast.release.blocks import dirichlet, gamma_star, partition
+from tests.problems import blocked_problem
 
 S = 6
 WIDE = np.array([[-1e4, 1e4]] * 2)
@@ -32,25 +33,12 @@ WIDE = np.array([[-1e4, 1e4]] * 2)
 
 def problem(n: int = 600, seed: int = 0, loss: losses.Loss | None = None, **changes) -> Problem:
     rng = np.random.default_rng(seed)
-    records = Records(
-        rng.uniform(-1, 1, (n, 2)).astype(np.float32),
-        rng.normal(0, 0.3, n).astype(np.float32),
-        partition(n, S, np.random.default_rng(1)),
-    )
+    x, y, block = rng.uniform(-1, 1, (n, 2)), rng.normal(0, 0.3, n), partition(n, S, np.random.default_rng(1))
     settings = {
-        "records": records,
-        "loss": loss or losses.huber(),
-        "intercept": True,
-        "n_blocks": S,
-        "block_size": n // S,
-        "gamma": gamma_star(n=n, n_blocks=S),
-        "clip": 1.5,
-        "sampling_threshold": 2**31,
-        "noise_multiplier": 1.0,
-        "draws_per_step": 1,
-        "steps": 400,
-    }
-    return Problem(**{**settings, **changes})
+        "gamma": gamma_star(n=n, n_blocks=S), "clip": 1.5, "sampling_threshold": 2**31, "noise_multiplier": 1.0,
+        "draws_per_step": 1, "steps": 400,
+    }  # fmt: skip
+    return blocked_problem(x, y, block, loss or losses.huber(), S, **{**settings, **changes})
 
 
 def synthetic(segments: int, per: int, seed: int = 0):
