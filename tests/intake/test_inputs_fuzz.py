@@ -83,11 +83,11 @@ class StoppedError(Exception):
 
 @pytest.fixture(scope="module", autouse=True)
 def before_the_kernels():
-    def run(self, unit, n, loss, **public):
-        assert np.isfinite(public["box"]).all()
-        assert np.isfinite(public["to_natural"].matrix).all()
-        assert 0.0 < public["clip"] < math.inf
-        for part in unit():
+    def run(self, fit, on_step, budget):
+        assert np.isfinite(fit.box).all()
+        assert np.isfinite(fit.to_natural.matrix).all()
+        assert 0.0 < fit.clip < math.inf
+        for part in fit.unit():
             assert np.isfinite(np.asarray(part, dtype=np.float64)).all() or part.dtype.kind == "f"
         raise StoppedError
 
