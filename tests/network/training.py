@@ -12,11 +12,12 @@ from tests.problems import blocked_problem
 S = 5
 
 
-def problem(seed: int, **changes) -> Problem:
-    """Huber's regression of 200 records that follow no model."""
+def problem(seed: int, loss: losses.Loss | None = None, **changes) -> Problem:
+    """200 records that follow no model; Huber's regression by default."""
     rng, n = np.random.default_rng(seed), 200
     x, y = rng.uniform(-1, 1, (n, 2)), rng.normal(size=n)
-    return blocked_problem(x, y, partition(n, S, np.random.default_rng(0)), losses.huber(), S, **changes)
+    block = partition(n, S, np.random.default_rng(0))
+    return blocked_problem(x, y, block, loss or losses.huber(), S, **changes)
 
 
 def generator() -> Generator:
