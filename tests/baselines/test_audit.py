@@ -30,6 +30,7 @@ from pgbb_fast.release import hessian as curvature
 from pgbb_fast.release.blocked import Keys, Problem
 from tests.auditing import lower_bound
 
+pytestmark = pytest.mark.slow
 RUNS = {"sgld": 4000, "newton": 4000, "gibbs": 3000, "exponential": 4000, "curvature": 3000}
 CLAIM, DELTA = 2.0, 0.01
 

@@ -207,6 +207,7 @@ def test_shares():
 # --- limits without noise
 
 
+@pytest.mark.slow
 def test_sgld_on_a_quadratic_has_its_stationary_law():
     """theta <- (1 - h) theta + h xbar + sqrt(2 h t) xi has the law N(xbar, t / (1 - h / 2)), autocorrelation (1 - h)^k.
 
@@ -225,6 +226,7 @@ def test_sgld_on_a_quadratic_has_its_stationary_law():
     assert abs(draws.var() / variance - 1) < 4.5 * math.sqrt(2 / for_variance)
 
 
+@pytest.mark.slow
 def test_sgld_counts_privacy_noise_as_langevin_noise():
     """With noise sigma in the gradient and h (h sigma^2 <= 2 t) the law is the same as without: t / (1 - h / 2)."""
     x = np.zeros((2000, 1))
@@ -239,6 +241,7 @@ def test_sgld_counts_privacy_noise_as_langevin_noise():
     assert abs(draws.var() / (temperature / 0.99) - 1) < 4.5 * math.sqrt(2 / effective)
 
 
+@pytest.mark.slow
 def test_noisy_gibbs_regression_tends_to_the_conjugate_posterior():
     """Jointly normal (x, y) with a weak inverse Wishart prior: given the records, slopes follow the usual Student law
     about least squares.  10,000 kept draws at epsilon = 1e4 (nearly independent): 5% of a standard deviation is seven

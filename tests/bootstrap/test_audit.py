@@ -21,6 +21,7 @@ from pgbb_fast.release.blocked import Keys
 from pgbb_fast.release.resamples import SLACK, Secret, release_estimate, release_replicates
 from tests.auditing import box_muller_reaches, clopper_pearson
 
+pytestmark = pytest.mark.slow
 RUNS = 600
 
 

@@ -196,6 +196,7 @@ def test_where_noise_hides_the_sampling_variance_intervals_widen_and_say_why():
     assert any("hides the sampling variance" in sentence for sentence in p.advice())
 
 
+@pytest.mark.slow
 def test_coverage_of_a_truncated_mean():
     """n = 1000, m = 10, B = 1000, finite-B noise for (1, 1e-4): 300 fits, nominal .9.  Binomial limits .9 +- .057,
     false alarm 1e-3.  section 8's interval, which takes the noise for sampling, covers nearly always and is over

@@ -248,6 +248,7 @@ print(done)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_file_never_spend_more_than_it_holds(tmp_path):
     """Room for 25 charges, four processes that want 10 each: 25 are made, whoever makes them."""
     path = tmp_path / "b.json"

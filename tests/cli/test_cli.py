@@ -153,6 +153,7 @@ def test_bounds_and_methods(capsys):
     assert tight["epsilon"] < loose[0] < loose[1]
 
 
+@pytest.mark.slow
 def test_curves_and_their_pictures(tmp_path, capsys):
     shape = ["--n", "1000", "--delta", "1e-3", "--steps", "100"]
     png = tmp_path / "a.png"

@@ -24,7 +24,7 @@ from tests.problems import PUBLIC, regression
 
 REGRESSORS = [PrivateQuantileRegressor, PrivateHuberRegressor]
 BUDGET = {"epsilon": 2.0, "delta": 1e-4}
-KINDS = ["noise-aware", "generator"]
+KINDS = ["noise-aware", pytest.param("generator", marks=pytest.mark.slow)]
 SHORT = {"steps": 60, "n_blocks": 5, "seed": 1}
 
 
@@ -237,6 +237,7 @@ def test_draws_are_mapped_back_to_natural_units(intercept, kind):
     assert model.posterior_.names == ("intercept",) * intercept + ("x1", "x2", "scale")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_quantile_regression_finds_the_coefficients(kind):
     """n = 20,000, epsilon 8: every truth within 4 reported standard deviations (about 1e-3 false alarm over nine)."""
@@ -361,6 +362,7 @@ def test_arviz(joint):
     assert data.posterior["rule"].values.tolist() == [0.1, 0.5, 0.9]
 
 
+@pytest.mark.slow
 def test_training_that_diverges_says_so():
     optimiser = Optimiser(learning_rate=1e38, final_rate=1e38)
     model = regressor(PrivateHuberRegressor, posterior="generator", training=optimiser)

@@ -22,7 +22,7 @@ BUDGET = {"epsilon": 8.0, "delta": 1e-5}
 SHORT = {"epsilon": 2.0, "delta": 1e-4, "steps": 120, "n_blocks": 5, "seed": 1}
 
 
-@pytest.mark.parametrize("kind", ["noise-aware", "generator"])
+@pytest.mark.parametrize("kind", ["noise-aware", pytest.param("generator", marks=pytest.mark.slow)])
 def test_expectiles_are_found_jointly(kind):
     """n = 20,000, epsilon 8: nine truths within 4 reported standard deviations (false alarm 1e-3); the outer intercepts
     tell the levels apart."""
@@ -47,7 +47,8 @@ def test_the_middle_expectile_is_least_squares():
     assert p.rule_name == "level"
 
 
-@pytest.mark.parametrize("kind", ["noise-aware", "generator"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["noise-aware", pytest.param("generator", marks=pytest.mark.slow)])
 def test_several_constants_of_huber_share_a_budget(kind):
     """With normal errors every c has the same coefficients and, with its own kappa, the same scale."""
     X, y = regression(20_000, 5)
@@ -161,6 +162,7 @@ def test_an_infinite_residual_bound_is_the_box_and_the_range_of_y():
 POISSON = {"slope": lambda y, eta: math.exp(eta) - y, "slope_bound": 6.0, "eta_reach": 2.0, "y_bounds": (0.0, 15.0)}
 
 
+@pytest.mark.slow
 def test_a_slope_of_the_users_own_fits_a_poisson_model():
     """n = 5,000, epsilon 8: within 5 privacy standard deviations of statsmodels' fit, and standard deviations no
     more than twice its own."""

@@ -279,6 +279,7 @@ def test_bounds_far_wider_than_the_response_are_said_where_they_end_an_interval(
     assert np.isfinite(posterior.interval()).all()
 
 
+@pytest.mark.slow
 def test_a_fit_allocates_less_than_three_tenths_of_the_records():
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, (2_000_000, 5)).astype(np.float32)

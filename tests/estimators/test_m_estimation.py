@@ -190,6 +190,7 @@ def raising_below(theta, x, y):
     return (eta(theta, x) - y) ** 2 + 0 * torch.linalg.cholesky((x[:1] - theta[:1]).reshape(1, 1)).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [raising_below, lambda t, x, y: raising_below(t, x, y) * torch.exp(x[0])])
 @pytest.mark.parametrize("low", [-0.5, 0.55, 0.9])
 def test_a_record_that_raises_moves_the_sum_by_its_own_term_at_every_theta(loss, low):
@@ -287,6 +288,7 @@ def clipped_logistic(X, y, start):
     return optimize.root(mean, start, tol=1e-10).x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["noise-aware", "generator"])
 def test_logistic_regression_written_in_torch_is_statsmodels(kind):
     """n = 20,000, epsilon 8: three coefficients within 5 standard deviations of the privacy part (false alarm 2e-6) of
@@ -311,6 +313,7 @@ def location_scale(theta, x, y):
     return z**2 / 2 + theta[-1]
 
 
+@pytest.mark.slow
 def test_a_normal_model_with_its_scale_is_least_squares():
     """The maximum likelihood in closed form: least squares, and the logarithm of the residuals' root mean square.
     n = 20,000, epsilon 8: four parameters within 5 privacy standard deviations (false alarm 2e-6) and a tenth of the
@@ -333,6 +336,7 @@ def test_a_normal_model_with_its_scale_is_least_squares():
     assert p.names == ("theta1", "theta2", "theta3", "theta4")
 
 
+@pytest.mark.slow
 def test_without_a_response_and_from_a_data_frame(tmp_path):
     """The mean and log standard deviation of normal numbers, within 5 reported standard deviations (1e-6)."""
     x = np.random.default_rng(6).normal(1.0, 0.7, 5_000)
@@ -436,6 +440,7 @@ def test_what_else_is_refused():
         DPSGLD(model).fit(X, y)
 
 
+@pytest.mark.slow
 def test_the_readme_s_example_runs():
     """The block of README.md, on Poisson counts with its names: within 5 reported standard deviations (1e-6)."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

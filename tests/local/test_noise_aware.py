@@ -376,6 +376,7 @@ def test_gradients_are_asked_for_inside_the_box_and_once_a_step(monkeypatch):
     assert (theta <= box[:, 1]).all()
 
 
+@pytest.mark.slow
 def test_location_of_a_quadratic_loss_is_the_mean_and_its_error_is_the_stated_one():
     """Means: H = I exactly, so theta_0's error over 150 seeds is chi-square with its stated variance (1e-6)."""
     rng = np.random.default_rng(8)
@@ -394,6 +395,7 @@ def test_location_of_a_quadratic_loss_is_the_mean_and_its_error_is_the_stated_on
     assert stats.chi2.ppf(5e-7, 300) < total < stats.chi2.isf(5e-7, 300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.0])
 def test_intervals_of_means_cover(share):
     """95% intervals for a population mean: 150 fits x 2 columns; binomial two-sided false alarm about 1e-4 each side,
@@ -412,6 +414,7 @@ def test_intervals_of_means_cover(share):
     assert stats.binom.ppf(1e-4, 300, 0.95) <= covered <= 299
 
 
+@pytest.mark.slow
 def test_variances_are_split_and_the_split_adds_up():
     rng = np.random.default_rng(10)
     X = rng.uniform(-1, 1, (5_000, 2))
