@@ -19,14 +19,18 @@ settings.load_profile("fixed")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def calibrations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A run's own folder for what the accountant was asked before, one for all of its processes."""
+@pytest.fixture(scope="session")
+def common_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run, one for all of its processes."""
     base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def calibrations(common_folder: Path) -> Iterator[None]:
+    """What the accountant was asked before is kept for this run only."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PGBB_FAST_CACHE", str(base / "calibrations"))
+        patch.setenv("PGBB_FAST_CACHE", str(common_folder / "calibrations"))
         yield
 
 

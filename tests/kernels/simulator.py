@@ -1,5 +1,5 @@
 """CUDA's simulator for a module of this folder, in a process of its own: it has to be chosen before numba-cuda is
-imported.  The module's ``main`` writes every case's numbers; its tests compare them."""
+imported.  Run as a script, the module writes its cases' numbers; its tests compare them."""
 
 import os
 import subprocess
@@ -7,17 +7,23 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def simulated_by(module: str, folder: Path) -> dict[str, np.ndarray]:
-    """What ``python -m module path`` wrote to ``path`` on the simulator."""
-    path = folder / "simulated.npz"
+def simulated_by(module: str, folder: Path, *names: str) -> dict[str, np.ndarray]:
+    """What ``python -m module path names...`` wrote to ``path`` on the simulator: everything, or the releases named.
+
+    One of the processes that share ``folder`` runs it; the others read the file.
+    """
+    path = folder / f"{module}{len(names)}.npz"
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, "-m", module, str(path)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3_000:]
+    command = [sys.executable, "-m", module, str(path), *names]
+    with FileLock(path.with_suffix(".lock")):
+        if not path.exists():
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+            assert done.returncode == 0, done.stderr[-3_000:]
     with np.load(path) as numbers:
         return dict(numbers)
 

@@ -14,10 +14,10 @@ from pgbb_fast.kernels.scalar import clip
 # a sample of the table, every loss and every kind of kernel; all of it takes minutes (python -m bench.cuda_ptx)
 SAMPLE = [
     ("quantile_gaussian", 4, 1, False, (9, 0)),
-    ("huber_concomitant", 10, 10, False, (10, 0)),
-    ("huber_concomitant", 10, 10, True, (8, 0)),
-    ("logistic", 40, 10, True, (9, 0)),
-    ("mean", 10, 10, False, (8, 0)),
+    pytest.param("huber_concomitant", 10, 10, False, (10, 0), marks=pytest.mark.slow),
+    pytest.param("huber_concomitant", 10, 10, True, (8, 0), marks=pytest.mark.slow),
+    pytest.param("logistic", 40, 10, True, (9, 0), marks=pytest.mark.slow),
+    pytest.param("mean", 10, 10, False, (8, 0), marks=pytest.mark.slow),
 ]
 
 
@@ -45,8 +45,8 @@ def test_fused_kernels_assemble_without_spills(loss, p, K, sampled, cc):
 
 STACKED = [
     ("quantile_gaussian", 4, 1, False, (8, 0)),
-    ("quantile_gaussian", 10, 5, False, (9, 0)),
-    ("huber_concomitant", 10, 5, True, (10, 0)),    # in a tile
+    pytest.param("quantile_gaussian", 10, 5, False, (9, 0), marks=pytest.mark.slow),
+    pytest.param("huber_concomitant", 10, 5, True, (10, 0), marks=pytest.mark.slow),    # in a tile
 ]
 
 
@@ -83,6 +83,7 @@ def test_half_precision_is_converted_exactly():
 SMALL = {"publish_quantile_gaussian", "finish", "to_columns", "find", "to_unit", "add_up", "moments_huber_concomitant"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cc", ptx.ARCHITECTURES)
 def test_small_kernels_assemble_without_spills(cc):
     for name, kernel, signature in ptx.kernels():

@@ -129,9 +129,15 @@ def moment_case(name):
     return loss, intercept, records, draws, 0.6
 
 
-def simulate(path: str) -> None:
-    """Run everything on the simulator and write the numbers."""
+def simulate(path: str, *names: str) -> None:
+    """Run everything, or the releases named, on the simulator and write the numbers."""
     simulator.start()
+    if names:
+        from pgbb_fast.kernels.cuda.api import noisy_gradient
+
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            np.savez(path, **{f"noisy {name}": noisy_gradient(*cases()[name]) for name in names})
+        return
     from pgbb_fast.kernels.cuda import api, compile, records, sums
 
     assert compile.SIMULATED
@@ -225,22 +231,36 @@ def streamed_case():
     return "huber_fixed", True, records, draws, Mechanism(1.5, 300_000, 1.0), Stream(rng.integers(0, 2**32, 8), 3)
 
 
+MODULE = "tests.kernels.test_cuda_simulated"
+# what is run without the slow tests
+QUICK = ["quantile_gaussian, q = 0.3", "huber_concomitant, not finite", "int8, packed, block order"]
+
+
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulated(common_folder):
     """What the simulator computed."""
-    return simulator.simulated_by("tests.kernels.test_cuda_simulated", tmp_path_factory.mktemp("cuda"))
+    return simulator.simulated_by(MODULE, common_folder)
 
 
+@pytest.mark.slow
 def test_the_cipher_of_the_kernels_matches_the_rfc(simulated):
     wanted = [[int(word, 16) for word in words.split()] for _, _, words in VECTORS]
     assert simulated["words"].tolist() == wanted
 
 
+def test_a_few_releases_equal_the_reference(common_folder):
+    got = simulator.simulated_by(MODULE, common_folder, *QUICK)
+    for name in QUICK:
+        check(got[f"noisy {name}"], *cases()[name])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(cases()))
 def test_a_release_equals_the_reference(simulated, name):
     check(simulated[f"noisy {name}"], *cases()[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [f"{loss}, q = {q}" for loss in LOSSES for q in RATES])
 def test_a_release_has_the_bits_of_the_cpu(simulated, name):
     """The same minibatch, the same roundings and the same noise."""
@@ -271,6 +291,7 @@ def allowed(loss, records, draws, mechanism, stream):
     return tolerance(loss, finite, draws, mechanism, stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOMENTS)
 def test_score_moments_equal_the_reference(simulated, name):
     loss, intercept, records, draws, clip = moment_case(name)
@@ -281,6 +302,7 @@ def test_score_moments_equal_the_reference(simulated, name):
     assert np.array_equal(got, got.T)
 
 
+@pytest.mark.slow
 def test_records_streamed_in_chunks_give_the_same_release(simulated):
     assert simulated["sizes"].tolist() == [2**20, 2**20, 300_000]
     loss, intercept, records, draws, mechanism, stream = streamed_case()
@@ -294,12 +316,14 @@ def test_records_streamed_in_chunks_give_the_same_release(simulated):
     assert np.abs(simulated["streamed moments"] - want).max() <= len(records.x) * (1 + 64 * 2.0**-53 * GRID)
 
 
+@pytest.mark.slow
 def test_numbers_that_are_not_finite_are_found(simulated):
     assert simulated["finite"].tolist() == [True, False, False, False]
     for encoding in ("float16", "bfloat16"):
         assert simulated[f"finite {encoding}"].tolist() == [True, False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", UNIT_TYPES)
 def test_columns_mapped_on_the_device_have_the_bits_of_the_host(simulated, dtype):
     bounds, centre, radius = UNIT_MAP
@@ -308,10 +332,11 @@ def test_columns_mapped_on_the_device_have_the_bits_of_the_host(simulated, dtype
     assert np.array_equal(simulated[f"unit {dtype}"], ((inside - centre) / radius).astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "q"), [("all", 1.0), ("mask", 0.5)])
 def test_sums_leave_32_bits_in_time(simulated, name, q):
     check(simulated[f"flushed {name}"], *case("huber_concomitant", 600, 1, 1, 4, q))
 
 
 if __name__ == "__main__":
-    simulate(sys.argv[1])
+    simulate(*sys.argv[1:])

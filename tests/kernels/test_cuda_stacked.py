@@ -106,9 +106,15 @@ def moment_case(name):
     return "linear", intercept, records, stack._replace(mix=one, feature_bound=stack.clip)
 
 
-def simulate(path: str) -> None:
-    """Run everything on the simulator and write the numbers."""
+def simulate(path: str, *names: str) -> None:
+    """Run everything, or the releases named, on the simulator and write the numbers."""
     simulator.start()
+    if names:
+        from pgbb_fast.kernels.cuda.api import noisy_stacked
+
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            np.savez(path, **{f"noisy {name}": noisy_stacked(*cases()[name]) for name in names})
+        return
     from pgbb_fast.kernels.cuda import api, compile, records, stacked, stacked_registers
 
     assert compile.SIMULATED
@@ -138,10 +144,14 @@ def simulate(path: str) -> None:
     np.savez(path, **out)
 
 
+MODULE = "tests.kernels.test_cuda_stacked"
+QUICK = ["quantile_gaussian", "tile, infinite"]     # what is run without the slow tests
+
+
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulated(common_folder):
     """What the simulator computed."""
-    return simulator.simulated_by("tests.kernels.test_cuda_stacked", tmp_path_factory.mktemp("cuda"))
+    return simulator.simulated_by(MODULE, common_folder)
 
 
 def tolerance(loss, intercept, records, stack, stream):
@@ -185,6 +195,13 @@ def check(got, arguments):
     assert np.abs(got - want).max() <= tolerance(*arguments)
 
 
+def test_a_few_releases_equal_the_reference(common_folder):
+    got = simulator.simulated_by(MODULE, common_folder, *QUICK)
+    for name in QUICK:
+        check(got[f"noisy {name}"], cases()[name])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(cases()))
 def test_a_release_equals_the_reference(simulated, name):
     check(simulated[f"noisy {name}"], cases()[name])
@@ -194,6 +211,7 @@ BITS = ["huber_concomitant", "quantile_gaussian", "one rule, no intercept", "not
 BITS += ["ragged, n = 129", "nan", "huge", "tile", "tile, mask", "tile, infinite", "tile, huge"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BITS)
 def test_a_release_has_the_bits_of_the_cpu(simulated, name):
     """The same minibatch, the same roundings and the same noise, whichever kernel it is; of losses and sizes that
@@ -213,6 +231,7 @@ def test_the_cases_shorten_some_features_and_some_scores():
         assert np.abs(other * (part.get("clip", stack.clip) / stack.clip) - want).max() > 100 * tolerance(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*MOMENTS, "features"])
 def test_moments_equal_the_reference(simulated, name):
     check_moments(simulated[f"moments {name}"], name)
@@ -228,6 +247,7 @@ def check_moments(got, name):
     assert want.any()
 
 
+@pytest.mark.slow
 def test_chunks_and_tiles_in_memory_and_early_flushes_change_nothing(simulated):
     for got in simulated["streamed"]:
         assert np.array_equal(got, simulated["noisy huber_concomitant"])
@@ -236,6 +256,7 @@ def test_chunks_and_tiles_in_memory_and_early_flushes_change_nothing(simulated):
     assert np.array_equal(simulated["flushed"], simulated[f"noisy {FLUSHED}"])
 
 
+@pytest.mark.slow
 def test_a_record_has_at_most_the_length_of_the_bound(simulated):
     """And nearly that where it is shortened."""
     assert (simulated["alone"] <= 1.0).all()
@@ -265,4 +286,4 @@ def test_arrays_of_other_shapes_are_refused_before_a_kernel_reads_them():
 
 
 if __name__ == "__main__":
-    simulate(sys.argv[1])
+    simulate(*sys.argv[1:])

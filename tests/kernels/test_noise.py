@@ -154,6 +154,7 @@ def plain(sigma, number, key):
     return int(normal.rounded_normal(*normal.scale_of(sigma), key, 3, number, TABLE, room))
 
 
+@pytest.mark.slow
 def test_ties_are_decided_by_later_words(others, monkeypatch):
     """Ties with other uniforms and with thresholds, and numbers that take many uniforms."""
     seen = {"fourth word": 0, "page": 0, "threshold": 0}
