@@ -8,7 +8,7 @@ to single precision.
 """
 
 from pgbb_fast.kernels.scalar.arithmetic import fma
-from pgbb_fast.kernels.scalar.smooth import half_logistic, half_normal, within
+from pgbb_fast.kernels.scalar.smooth import exponential, half_logistic, half_normal, within
 
 ZERO = 0.0
 ONE = 1.0
@@ -61,7 +61,16 @@ def expectile(y: float, eta: float, a: float, b: float, c: float) -> tuple[float
     return -(b if psi > ZERO else c) * psi, ZERO
 
 
-REGRESSION = (quantile_gaussian, quantile_logistic, huber_concomitant, huber_fixed, logistic, expectile)
+def poisson(y: float, eta: float, a: float, b: float, c: float) -> tuple[float, float]:
+    """Negative log likelihood of a Poisson count, over its bound 1/a: a e^eta - y, y the count times a, at least 0.
+
+    eta counts as b where it is larger (the loss goes on as a line); in [-1, max(a e^b, 0)].  McCullagh and Nelder
+    (1989), chapter 6.
+    """
+    return a * exponential(b if eta > b else eta) - (ZERO if y < ZERO else y), ZERO
+
+
+REGRESSION = (quantile_gaussian, quantile_logistic, huber_concomitant, huber_fixed, logistic, expectile, poisson)
 WITH_SCALE = frozenset({"huber_concomitant"})   # theta ends with a scale
 
 
@@ -83,6 +92,11 @@ def huber_fixed_constants(scale: float, c: float, unused: float) -> tuple[float,
 def expectile_constants(scale: float, tau: float, reach: float) -> tuple[float, float, float]:
     """(reach, tau, 1 - tau)."""
     return reach, tau, 1.0 - tau
+
+
+def poisson_constants(scale: float, bound: float, unit: float) -> tuple[float, float, float]:
+    """(unit, bound, 0)."""
+    return unit, bound, 0.0
 
 
 def no_constants(scale: float, first: float, second: float) -> tuple[float, float, float]:
@@ -109,6 +123,7 @@ CONSTANTS = {
     "logistic": no_constants,
     "linear": no_constants,
     "expectile": expectile_constants,
+    "poisson": poisson_constants,
     "mean": no_constants,
     "exponential_mean": no_constants,
 }

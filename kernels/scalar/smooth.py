@@ -82,4 +82,4 @@ def half_logistic_exact(x: float) -> float:
 
 def exponential_exact(x: float) -> float:
     """exp(x) in double precision, x moved into [-16, 16]."""
-    return math.exp(within(x, EXPONENTIAL_END))
+    return math.exp(min(max(x, -EXPONENTIAL_END), EXPONENTIAL_END))
