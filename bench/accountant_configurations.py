@@ -1,6 +1,6 @@
 """Random configurations of the accountant against an oracle that shares no code with it.
 
-``python bench/accountant_configurations.py`` draws configurations over the domain that is documented (n 100 to 1e8, S 3
+``python -m bench.accountant_configurations`` draws configurations over the domain that is documented (n 100 to 1e8, S 3
 to 1000, q 1e-6 to 1, T 1 to 1e6, K 1 to 50, epsilon .01 to 50, delta 1e-15 to .3), adds those that users reported, and
 writes ``bench/results/accountant_configurations.md``.
 
@@ -258,7 +258,7 @@ def _write(options: argparse.Namespace, lines: list[str], worst: float, below: i
     )
     options.out.write_text(
         "# Random configurations of the accountant\n\n"
-        f"`python bench/accountant_configurations.py --configurations {options.configurations} "
+        f"`python -m bench.accountant_configurations --configurations {options.configurations} "
         f"--seed {options.seed}`, {processor}, processor seconds of one thread on a shared machine.\n\n"
         "Looseness: `epsilon` at the calibrated noise over the oracle's (or the accountant's lower end). Inverse: "
         "`delta(epsilon(delta)) / delta`. Seconds: calibration; the longer of `epsilon` and `delta`.\n\n"

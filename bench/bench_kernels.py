@@ -1,6 +1,6 @@
 """Kernels against the machine's limits and against peers, all in one run.
 
-``pytest bench/bench_kernels.py`` times every case with pytest-benchmark; ``python bench/bench_kernels.py`` measures
+``pytest bench/bench_kernels.py`` times every case with pytest-benchmark; ``python -m bench.bench_kernels`` measures
 the ceilings too and writes bench/results/kernels_<threads>.md and bench/figures/kernels.png (NUMBA_NUM_THREADS says how
 many threads; set OPENBLAS_NUM_THREADS to the same).  Nothing here claims correctness: that is the business of
 tests/kernels.
@@ -16,9 +16,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from kernel_cases import (
+from bench.kernel_cases import (
     PEERS,
     THREADS,
     Case,
@@ -32,7 +30,7 @@ from kernel_cases import (
     ratio,
     read_rate,
 )
-from machine import processor
+from bench.machine import processor
 
 HERE = Path(__file__).resolve().parent
 CASES = [
@@ -213,7 +211,8 @@ def draw(points: list[Point], flops: float, read: float, path: Path) -> None:
 def main() -> None:
     """Run in a process of its own, whose BLAS is not held back by the environment."""
     if "--here" not in sys.argv:
-        raise SystemExit(subprocess.call([sys.executable, __file__, "--here"], env=honest_environment()))
+        command = [sys.executable, "-m", "bench.bench_kernels", "--here"]
+        raise SystemExit(subprocess.call(command, env=honest_environment()))
     table, points, flops, read = measure()
     out = HERE / "results" / f"kernels_{THREADS}.md"
     out.parent.mkdir(parents=True, exist_ok=True)

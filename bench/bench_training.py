@@ -1,6 +1,6 @@
 """One training step of the generator beside torch's own forward + backward + fused Adam, in one run.
 
-``pytest bench/bench_training.py`` times both with pytest-benchmark; ``python bench/bench_training.py`` interleaves
+``pytest bench/bench_training.py`` times both with pytest-benchmark; ``python -m bench.bench_training`` interleaves
 them, takes the best of each and writes bench/results/training_step.md.  n = 40,000, q n = 500, K = 1, three hidden
 layers of 256, one torch thread.
 """
@@ -106,7 +106,7 @@ def test_step(benchmark, name):
 
 
 def main() -> None:
-    from machine import processor
+    from bench.machine import processor
 
     calls = {name: make() for name, make in CALLS.items()}
     best = dict.fromkeys(calls, float("inf"))

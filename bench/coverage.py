@@ -1,6 +1,6 @@
 """Coverage, error and width over the twelve cells of method.md section 9, against the floor of refinement.md.
 
-    python bench/coverage.py --replicates 100 --table bench/results/coverage
+    python -m bench.coverage --replicates 100 --table bench/results/coverage
 
 One row for each replicate is appended to bench/out/coverage.csv, so that a run that was stopped goes on where it was;
 the table and the plot are made of that file.  ``--table`` without replicates left to do only makes them again.
@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from simulation import CELLS, NAMES, TRUTH, Cell, exact_fit, floor_parts
+
+from bench.simulation import CELLS, NAMES, TRUTH, Cell, exact_fit, floor_parts
 
 Array = NDArray[np.float64]
 HERE = Path(__file__).resolve().parent

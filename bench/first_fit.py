@@ -1,6 +1,6 @@
 """How long a user waits for a first fit: nothing compiled or calibrated before, then with what earlier processes kept.
 
-`python bench/first_fit.py` writes bench/results/first_fit.md.  CPU seconds, each in a process of its own: they don't
+`python -m bench.first_fit` writes bench/results/first_fit.md.  CPU seconds, each in a process of its own: they don't
 depend on what else the machine does.
 """
 
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine import processor
+from bench.machine import processor
 
 HERE = Path(__file__).resolve().parent
 ONE = """

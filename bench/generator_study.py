@@ -1,6 +1,6 @@
 """Which training makes a generator's own draws right?  Optimiser, schedule, averaging, input scaling, size, K.
 
-    python bench/generator_study.py --replicates 20 --table bench/results/generator_study.md
+    python -m bench.generator_study --replicates 20 --table bench/results/generator_study.md
 
 Every configuration is trained on the same replicates, all at once.  Measured: coverage, root mean square error and
 width over the floor of refinement.md (as in coverage.py), and, with little privacy noise (epsilon = 50, q = 1),
@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from simulation import TRUTH, Cell, exact_fit, floor_parts
 
+from bench.simulation import TRUTH, Cell, exact_fit, floor_parts
 from pgbb_fast.accountant import BlockedGaussian
 from pgbb_fast.budget.report import PrivacyReport
 from pgbb_fast.estimators import base

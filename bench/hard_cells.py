@@ -1,6 +1,6 @@
 """Coverage in hard cells: where privacy noise hides the curvature, and where the design or the errors are awkward.
 
-    python bench/hard_cells.py --replicates 200 --table bench/results/hard_cells.md
+    python -m bench.hard_cells --replicates 200 --table bench/results/hard_cells.md
 
 Few records, outer levels, many coefficients, a heaped response, rare and (nearly) separated classes; features that are
 nearly collinear, hardly ever vary or lie in a box ten times too wide; errors whose spread depends on a feature, or
@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import simulation  # calibrates once for each set of public numbers
 from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
 
+import bench.simulation  # noqa: F401 (calibrates once for each set of public numbers)
 from pgbb_fast import (
     PrivateExpectileRegressor,
     PrivateGeneralisedRegressor,
@@ -45,7 +45,6 @@ from pgbb_fast import (
 from pgbb_fast.losses import normal_expectile
 
 Array = NDArray[np.float64]
-assert simulation.CELLS
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 DELTA = 1e-5
 SEED = 13

@@ -1,6 +1,6 @@
 """What asking for more quantile levels at once costs: 1, 5, 9, 19 and 39 equally spaced ones.
 
-    python bench/levels.py --replicates 20 --table bench/results/levels.md
+    python -m bench.levels --replicates 20 --table bench/results/levels.md
 
 n = 50,000, x ~ U[-1, 1]^3, y = x'b + e in [-5, 5] with normal e of standard deviation .5, epsilon 1, delta = 1e-5.
 A^2 is the largest squared length of a record's mixed slopes (docs/geometry.md, section 4), here the largest found over
@@ -17,10 +17,10 @@ import math
 from pathlib import Path
 
 import numpy as np
-from hard_cells import DELTA, ERROR, Y_BOUND, linear, processor, slopes
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from bench.hard_cells import DELTA, ERROR, Y_BOUND, linear, processor, slopes
 from pgbb_fast import PrivateQuantileRegressor, plan
 from pgbb_fast.geometry.schedule import ROUND, schedule
 from pgbb_fast.losses import smoothed_quantile

@@ -1,4 +1,4 @@
-"""Peak memory of a fit, against the records themselves: ``python bench/memory.py [n]`` writes bench/results/memory.md.
+"""Peak memory of a fit, against the records themselves: ``python -m bench.memory [n]`` writes bench/results/memory.md.
 
 Each fit runs in a process of its own.  Two peaks of its resident memory (``getrusage``) are given: of the whole
 process, interpreter and libraries included, and beyond what it held when the records were made and the libraries
@@ -65,7 +65,7 @@ def measure(n: int, kind: str) -> dict[str, float]:
 
 
 def main() -> None:
-    from machine import processor
+    from bench.machine import processor
 
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000_000
     lines = [
@@ -77,7 +77,7 @@ def main() -> None:
     ]
     for kind in KINDS:
         run = subprocess.run(
-            [sys.executable, __file__, "--one", str(n), kind], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "bench.memory", "--one", str(n), kind], capture_output=True, text=True, check=True
         )
         found = json.loads(run.stdout.splitlines()[-1])
         lines.append(

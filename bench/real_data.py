@@ -1,6 +1,6 @@
 """Quantile regressions on public microdata: do the intervals include the exact non-private fit, and how wide are they?
 
-    python bench/real_data.py --runs 10 --table bench/results/real_data.md
+    python -m bench.real_data --runs 10 --table bench/results/real_data.md
 
 Census 1980 and 2000 extracts (log weekly wage on schooling, experience and its square, black), the 1980 Census on
 schooling and years of birth, the demo's records, and births of 1997, at the levels .1 .25 .5 .75 .9 jointly and at .5
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import simulation  # calibrates once for each set of public numbers
 from numpy.typing import NDArray
 from scipy import stats
 
+import bench.simulation  # noqa: F401 (calibrates once for each set of public numbers)
 from pgbb_fast import PrivateQuantileRegressor, plan
 
 Array = NDArray[np.float64]
@@ -34,7 +34,6 @@ DATA = HERE.parents[1] / "shared" / "data"
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 EPSILONS = (1.0, 4.0)
 DELTA = 1e-5
-assert simulation.CELLS
 
 
 @dataclass(frozen=True)

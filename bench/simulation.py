@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-# Numba imports the package "coverage" where it finds one: it must not find coverage.py of this folder
-sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
+import numpy as np
+from numpy.typing import NDArray
 
-import numpy as np  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
-
-from pgbb_fast import PrivateHuberRegressor  # noqa: E402
-from pgbb_fast.estimators import base  # noqa: E402
-from pgbb_fast.release.blocks import block_size  # noqa: E402
+from pgbb_fast import PrivateHuberRegressor
+from pgbb_fast.estimators import base
+from pgbb_fast.release.blocks import block_size
 
 Array = NDArray[np.float64]
 ERRORS = ("t3", "contaminated")

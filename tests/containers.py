@@ -14,7 +14,7 @@ import pyarrow as pa
 import scipy.sparse
 import torch
 
-from pgbb_fast.kernels.arguments import BFLOAT16
+from tests.problems import bfloat16
 
 
 class ArrowStream:
@@ -95,7 +95,7 @@ def rows(values):
         yield f"array of {kind}", True, (np.abs(x) % 2**31).astype(kind)
     yield "array of bool", True, x > 0
     yield "array of float16", True, (x % 1e4).astype(np.float16)
-    yield "array of bfloat16", True, (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+    yield "array of bfloat16", True, bfloat16(x)
     yield "array of text", False, np.array(text(values))
     yield "array of bytes", False, np.array(text(values)).astype("S")
     yield "array of new text", False, np.array(text(values), dtype=np.dtypes.StringDType())

@@ -8,7 +8,6 @@ import traceback
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 
-import containers
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -35,6 +34,7 @@ from pgbb_fast.baselines import (
 from pgbb_fast.bootstrap import BLBQuantiles, Custom, DPBootstrap, Mean, MOutOfNBootstrap, RegularisedRegression
 from pgbb_fast.errors import DataError
 from pgbb_fast.intake import records
+from tests import containers
 
 CANARIES = ("918273", "645546")
 ROWS = ([[918273.25, 918273.5], [3.0, 4.0], [645546.75, -918273.0], [1.0, 2.0]],

@@ -66,7 +66,12 @@ CALLS = {
     "DPBootstrap": (DPBootstrap, BOOTSTRAP),
     "BLBQuantiles": (BLBQuantiles, BOOTSTRAP),
 }
-CASES = [(name, argument) for name, (_, valid) in CALLS.items() for argument in valid]
+SLOW = ("plan", "noise_multiplier_bounds")
+CASES = [
+    pytest.param(name, argument, marks=[pytest.mark.slow] if name in SLOW else [])
+    for name, (_, valid) in CALLS.items()
+    for argument in valid
+]
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -1,29 +1,16 @@
 """What the paper's experiments rest on: rows that are not made twice, effective sizes, slopes."""
 
-import importlib
 import math
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import optimize
 
-BENCH = Path(__file__).resolve().parents[1] / "bench" / "paper"
+from bench.paper import blocking, bootstraps, common, methods, regression, results, run
 
 
-@pytest.fixture(scope="module")
-def paper():
-    """bench/paper's modules, imported as its own commands import them; the path is put back afterwards."""
-    before = list(sys.path)
-    sys.path.append(str(BENCH))
-    names = ("common", "blocking", "bootstraps", "methods", "regression", "results", "run")
-    loaded = {name: importlib.import_module(name) for name in names}
-    sys.path[:] = before
-    return loaded
-
-
-def test_rows_are_made_once(paper, tmp_path):
+def test_rows_are_made_once(tmp_path):
     path, made = tmp_path / "rows.csv", []
 
     def make():
@@ -31,7 +18,7 @@ def test_rows_are_made_once(paper, tmp_path):
         return [("a", 1.5), ("b", 2.5)]
 
     for _ in range(2):      # a second run reads the file
-        table = paper["common"].Rows(path, ("cell", "replicate", "name"), ("value",))
+        table = common.Rows(path, ("cell", "replicate", "name"), ("value",))
         table.add(("c", 0), make)
         table.add(("c", 0), make)
     assert len(made) == 1
@@ -43,59 +30,58 @@ def test_rows_are_made_once(paper, tmp_path):
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.95])
-def test_effective_size_of_an_autoregression(paper, rho):
+def test_effective_size_of_an_autoregression(rho):
     """n (1 - rho) / (1 + rho); 200,000 steps leave an error of a few percent."""
     rng, n = np.random.default_rng(1), 200_000
     x, noise = np.empty(n), rng.standard_normal(n) * math.sqrt(1 - rho**2)
     x[0] = 0.0
     for i in range(1, n):
         x[i] = rho * x[i - 1] + noise[i]
-    assert paper["common"].effective_size(x[:, None])[0] == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.12)
+    assert common.effective_size(x[:, None])[0] == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.12)
 
 
-def test_slope_of_a_power_law(paper):
+def test_slope_of_a_power_law():
     n = np.array([100.0, 200.0, 400.0, 800.0])
     value = 3.0 * n**-0.7
-    b, se = paper["blocking"].slope(n, value, 0.02 * value)
+    b, se = blocking.slope(n, value, 0.02 * value)
     assert b == pytest.approx(-0.7, abs=1e-12)
     assert se == pytest.approx(0.02 / np.std(np.log(n)) / 2, rel=1e-9)
 
 
-def test_every_experiment_has_a_command(paper):
+def test_every_experiment_has_a_command():
     commands = {"figure1", "figure2", "figure3", "figure3b", "table_s6", "figure4", "table1"}
-    assert set(paper["run"].COMMANDS) == commands
-    assert {"noise-aware", "generator", "DP-SGLD", "NoisyGibbs"} <= set(paper["methods"].REGRESSION)
+    assert set(run.COMMANDS) == commands
+    assert {"noise-aware", "generator", "DP-SGLD", "NoisyGibbs"} <= set(methods.REGRESSION)
     rivals = {"DP-Bootstrap (20)", "m of n, least width", "BLBquant"}
-    assert rivals <= set(paper["methods"].REGRESSION) & set(paper["methods"].MEANS)
+    assert rivals <= set(methods.REGRESSION) & set(methods.MEANS)
 
 
-def test_replicates_of_the_command_line(paper, monkeypatch):
-    run = paper["common"].Run
-    assert [run(quick=True).repeats(2, 100), run(quick=False).repeats(2, 100)] == [2, 100]
-    assert [run(quick=quick, replicates=7).repeats(2, 100) for quick in (True, False)] == [7, 7]
+def test_replicates_of_the_command_line(monkeypatch):
+    assert [common.Run(quick=True).repeats(2, 100), common.Run(quick=False).repeats(2, 100)] == [2, 100]
+    assert [common.Run(quick=quick, replicates=7).repeats(2, 100) for quick in (True, False)] == [7, 7]
     monkeypatch.setattr(sys, "argv", ["run.py", "figure3", "--replicates", "0"])
     with pytest.raises(SystemExit):
-        paper["run"].main()
+        run.main()
 
 
 @pytest.mark.parametrize("noise", [1e-9, 1e-7])
-def test_the_best_ridge_of_little_noise(paper, noise):
+def test_the_best_ridge_of_little_noise(noise):
     """SIZE r / CURVATURE = noise / r where r is much smaller than CURVATURE."""
-    module = paper["bootstraps"]
-    assert module.best_ridge(noise) == pytest.approx(math.sqrt(noise * module.CURVATURE / module.SIZE), rel=2e-3)
+    wanted = math.sqrt(noise * bootstraps.CURVATURE / bootstraps.SIZE)
+    assert bootstraps.best_ridge(noise) == pytest.approx(wanted, rel=2e-3)
 
 
-def test_the_target_without_a_ridge(paper):
+def test_the_target_without_a_ridge():
     for errors in ("t3", "contaminated"):
-        assert paper["bootstraps"].target(errors, 1e-9) == pytest.approx([0.0, 1.5, -1.5, 1.0], abs=1e-7)
+        assert bootstraps.target(errors, 1e-9) == pytest.approx([0.0, 1.5, -1.5, 1.0], abs=1e-7)
 
 
 @pytest.mark.parametrize("errors", ["t3", "contaminated"])
-def test_the_target_is_what_many_records_give(paper, errors):
+def test_the_target_is_what_many_records_give(errors):
     """Scipy's minimiser on 400,000 records: three coefficients within 5 standard errors of about .9 / sqrt(n), two
     laws, false alarms in 3 of a million."""
     c, ridge, n = 0.6725, 0.05, 400_000
-    X, y = paper["regression"].Cell(errors, n, 1.0).data(3)
+    X, y = regression.Cell(errors, n, 1.0).data(3)
 
     def objective(b):
         r = y - X @ b
@@ -103,7 +89,7 @@ def test_the_target_is_what_many_records_give(paper, errors):
         return (psi * r - psi * psi / 2).mean() + ridge * b @ b / 2, -(psi @ X) / n + ridge * b
 
     found = optimize.minimize(objective, np.zeros(3), jac=True, method="BFGS", options={"gtol": 1e-8})
-    target = paper["bootstraps"].target(errors, ridge)
+    target = bootstraps.target(errors, ridge)
     assert target[0] == 0.0
     assert np.abs(found.x - target[1:]).max() < 5 * 0.9 / math.sqrt(n)
     assert abs(target[1] - 1.5) > 0.1      # and the ridge moves it by much more
@@ -117,17 +103,17 @@ def test_the_target_is_what_many_records_give(paper, errors):
         (0.75, 0.85, "**in part**: gamma* raises coverage at S = 5, but not to .95"),
     ],
 )
-def test_the_verdict_on_gamma(paper, tmp_path, monkeypatch, one, star, verdict):
+def test_the_verdict_on_gamma(tmp_path, monkeypatch, one, star, verdict):
     """Rows made so that one in twenty, say, of the intervals of a setting misses the truth."""
-    monkeypatch.setattr(paper["common"], "QUICK", tmp_path)
-    run = paper["common"].Run(quick=True)
-    table, truth = paper["regression"].rows(run), {"x1": 1.5, "x2": -1.5, "x3": 1.0}
+    monkeypatch.setattr(common, "QUICK", tmp_path)
+    quick = common.Run(quick=True)
+    table, truth = regression.rows(quick), {"x1": 1.5, "x2": -1.5, "x3": 1.0}
     for word, coverage in (("1", one), ("star", star)):
         for r in range(200):
             inside = (r * 7 + 3) % 20 < round(20 * coverage)
             row = [(x, b, b - 1 if inside else b + 0.1, b + 1, 0.0, 0.0) for x, b in truth.items()]
             key = (f"noise-aware, S = 5, gamma {word}", "t3", 10_000, "4", r)
             table.add(key, lambda row=row: row)
-    lines = {line[0]: line for line in paper["results"]._settings(run)}
+    lines = {line[0]: line for line in results._settings(quick)}
     assert lines["Figure 3(b), noise-aware"][3] == verdict
     assert lines["Figure 3(b), generator"][3] == "not run"

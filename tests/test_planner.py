@@ -26,6 +26,7 @@ def test_curvature_is_that_of_normal_residuals(s):
     assert _curvature("quantile", 0.3, s) == pytest.approx((float(density), 0.21), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 @pytest.mark.parametrize("loss", ["huber", "quantile"])
 def test_predicted_widths_are_met(loss, epsilon):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from common import Array, Rows, Run, figure, interval, mean_error
 from scipy import stats
 
+from bench.paper.common import Array, Rows, Run, figure, interval, mean_error
 from pgbb_fast.baselines import NonPrivateBayesianBootstrap
 
 P, PENALTY = 5, 1e-4

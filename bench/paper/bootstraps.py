@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import common  # noqa: F401
 import numpy as np
-import simulation
 from numpy.typing import NDArray
 from scipy import optimize, stats
-from simulation import Cell
 
+from bench import simulation
+from bench.simulation import Cell
 from pgbb_fast.accountant import noise_multiplier
 from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, Mean, MOutOfNBootstrap, RegularisedRegression
 from pgbb_fast.budget.bootstrap import PLAIN

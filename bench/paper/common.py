@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import csv
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 HERE = Path(__file__).resolve().parent
 BENCH = HERE.parent
-# Numba imports the package "coverage" where it finds one: it must not find bench's coverage.py, so that folder comes
-# after Numba, and again after simulation.py, which takes it out
-sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != BENCH]
-
-import numba  # noqa: E402, F401
-import numpy as np  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
-
-sys.path.append(str(BENCH))
-import simulation  # noqa: E402, F401
-
-sys.path.append(str(BENCH))
 Array = NDArray[np.float64]
 RESULTS = HERE / "results"
 QUICK = BENCH / "out" / "paper"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from common import Rows, Run, figure
-
+from bench.paper.common import Rows, Run, figure
 from pgbb_fast.accountant import BlockedGaussian, sweep
 
 DELTA = 1e-4

@@ -1,8 +1,8 @@
 """The m-out-of-n paper's tables: length, coverage and running time of private bootstrap intervals (nominal 90%).
 
-    python bench/paper/m_out_of_n.py --quick     two sample sizes, 40 replicates
-    python bench/paper/m_out_of_n.py --full      n = 500 to 5000, 500 replicates
-    python bench/paper/m_out_of_n.py --required  the mean at n = 1000, m = 10, B = 1000, 2000 replicates
+    python -m bench.paper.m_out_of_n --quick     two sample sizes, 40 replicates
+    python -m bench.paper.m_out_of_n --full      n = 500 to 5000, 500 replicates
+    python -m bench.paper.m_out_of_n --required  the mean at n = 1000, m = 10, B = 1000, 2000 replicates
 
 Problems (the paper's own settings are lost; these are ours): the mean of a standard normal truncated to [-2, 2], and
 the first slope of a logistic regression with ridge .5 on two features uniform on [-1, 1], coefficients (1, -.5), no

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from common import Rows, Run, by_replicate, effective_size, figure, interval, mean_error, timed
-from methods import MEANS, REFERENCE, MeanCell
-from regression import table_line
+
+from bench.paper.common import Rows, Run, by_replicate, effective_size, figure, interval, mean_error, timed
+from bench.paper.methods import MEANS, REFERENCE, MeanCell
+from bench.paper.regression import table_line
 
 LAWS, SIZES, EPSILONS = ("normal", "exponential"), (500, 5000), (1.0, 2.0, 4.0)
 CELLS = tuple(MeanCell(law, n, epsilon) for law in LAWS for n in SIZES for epsilon in EPSILONS)

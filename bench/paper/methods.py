@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import bootstraps
-import common  # noqa: F401
 import numpy as np
-import simulation
 from numpy.typing import NDArray
-from real_data import Source
-from simulation import Cell
 
+from bench import simulation
+from bench.paper import bootstraps
+from bench.real_data import Source
+from bench.simulation import Cell
 from pgbb_fast import PrivateMean, PrivateQuantileRegressor
 from pgbb_fast.baselines import (
     DPSGLD,

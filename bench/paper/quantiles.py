@@ -9,11 +9,11 @@ import json
 from functools import partial
 
 import numpy as np
-from common import QUICK, Array, Rows, Run, by_replicate, figure, interval, mean_error, timed
-from methods import PAPER_GRID, QUANTILES, QuantileCell
-from real_data import DATA, Source, sandwich
-from real_data import SOURCES as ALL_SOURCES
 
+from bench.paper.common import QUICK, Array, Rows, Run, by_replicate, figure, interval, mean_error, timed
+from bench.paper.methods import PAPER_GRID, QUANTILES, QuantileCell
+from bench.real_data import DATA, Source, sandwich
+from bench.real_data import SOURCES as ALL_SOURCES
 from pgbb_fast.baselines.solvers import minimise, quantile
 
 SOURCES = ALL_SOURCES[:3]    # the paper's

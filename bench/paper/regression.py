@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import bootstraps
 import numpy as np
-from common import Rows, Run, by_replicate, effective_size, figure, interval, mean_error, timed
-from methods import CONCENTRATION, DRAWS_PER_STEP, REFERENCE, REGRESSION
-from simulation import CELLS, NAMES, TRUTH, Cell
 
+from bench.paper import bootstraps
+from bench.paper.common import Rows, Run, by_replicate, effective_size, figure, interval, mean_error, timed
+from bench.paper.methods import CONCENTRATION, DRAWS_PER_STEP, REFERENCE, REGRESSION
+from bench.simulation import CELLS, NAMES, TRUTH, Cell
 from pgbb_fast.baselines import SampledPosterior
 from pgbb_fast.posteriors.base import Posterior
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import blocking
-import bootstraps
-import curves
-import means
 import numpy as np
-import quantiles
-import regression
-from common import Run, mean_error
-from methods import MEANS, REFERENCE, REGRESSION
 from scipy import stats
+
+from bench.paper import blocking, bootstraps, curves, means, quantiles, regression
+from bench.paper.common import Run, mean_error
+from bench.paper.methods import MEANS, REFERENCE, REGRESSION
 
 OURS = ("noise-aware", "noise-aware, scores", "generator")
 Line = tuple[str, str, str, str]
@@ -294,7 +290,7 @@ def page(run: Run) -> str:
     head = [
         "# The first paper's experiments, rerun",
         "",
-        "Written by `python bench/paper/run.py results`; every number comes from the CSV files beside this page.",
+        "Written by `python -m bench.paper.run results`; every number comes from the CSV files beside this page.",
         "The paper's tables are lost: claims are its text's.  One budget, one set of public bounds for all methods.",
         "DP-SGLD counts privacy noise as Langevin noise where it can, so it is stronger than the paper's.",
         "Noisy Newton (Avella-Medina, Bradshaw and Loh 2023), the m-out-of-n bootstrap and BLBquant are not among the",

@@ -1,9 +1,9 @@
 """The first paper's figures and tables, one command each.
 
-    python bench/paper/run.py figure3 --quick        # minutes, files in bench/out/paper
-    python bench/paper/run.py figure3 --full         # hours, files in bench/paper/results
-    python bench/paper/run.py figure3 --full --replicates 50 --methods BLBquant     # part of it
-    python bench/paper/run.py results                # RESULTS.md out of the files
+    python -m bench.paper.run figure3 --quick        # minutes, files in bench/out/paper
+    python -m bench.paper.run figure3 --full         # hours, files in bench/paper/results
+    python -m bench.paper.run figure3 --full --replicates 50 --methods BLBquant     # part of it
+    python -m bench.paper.run results                # RESULTS.md out of the files
 
 A run that was stopped goes on where it was: one row for each replicate (the seed) is appended to a CSV file.  Figures
 5 and 6 come with table1, tables S2 to S5 and S7 with figure3 (and figure4).
@@ -13,13 +13,8 @@ from __future__ import annotations
 
 import argparse
 
-import blocking
-import curves
-import means
-import quantiles
-import regression
-import results
-from common import Run
+from bench.paper import blocking, curves, means, quantiles, regression, results
+from bench.paper.common import Run
 
 COMMANDS = {
     "figure1": curves.figure1,

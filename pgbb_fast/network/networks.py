@@ -3,7 +3,7 @@
 A training step of one small network is mostly overhead: of autograd's graph, of one optimiser update for each layer.
 Here all parameters of B generators lie in one (B, P) array, in the order of ``Generator.parameters()``; a layer is one
 batched matrix product, and an optimiser sees a single tensor.  What is computed is the same as by autograd
-(``tests/test_networks.py``).
+(``tests/network/test_networks.py``).
 """
 
 from __future__ import annotations

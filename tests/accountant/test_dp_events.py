@@ -12,13 +12,13 @@ from pgbb_fast.accountant import (
     BlockedGaussian,
     DiscreteGaussian,
     LaplaceMechanism,
-    Ledger,
     ResampledGaussian,
     SubsampledGaussian,
     from_dp_accounting,
     to_dp_accounting,
 )
 from pgbb_fast.errors import DomainError, MissingExtraError, PrivacyError
+from tests.problems import ledger_of
 
 RELATIONS = {
     "add-remove": dp.NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -28,19 +28,12 @@ GAUSS = dp.GaussianDpEvent(3.0)
 SAMPLED = dp.PoissonSampledDpEvent(0.1, GAUSS)
 
 
-def ledger_of(events):
-    ledger = Ledger()
-    for event in events:
-        ledger.record(event)
-    return ledger
-
-
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 def test_both_accountants_agree_on_what_went_across(adjacency):
     event = dp.ComposedDpEvent([GAUSS, dp.SelfComposedDpEvent(SAMPLED, 30), dp.NoOpDpEvent()])
     imported = from_dp_accounting(event, adjacency=adjacency)
     assert [m.steps for m in imported] == [1, 30]
-    ledger = ledger_of(imported)
+    ledger = ledger_of(*imported)
     theirs = PLDAccountant(RELATIONS[adjacency]).compose(event).get_epsilon(1e-5)
     ours = ledger.epsilon(delta=1e-5)
     assert theirs * 0.999 < ours < theirs * 1.001
@@ -52,7 +45,7 @@ def test_laplace_noise_is_over_the_sensitivity_here_and_over_one_record_there():
     event = dp.LaplaceDpEvent(3.0)
     (one,) = from_dp_accounting(event, adjacency="add-remove")
     theirs = PLDAccountant(RELATIONS["add-remove"]).compose(event).get_epsilon(1e-9)
-    assert ledger_of([one]).epsilon(delta=1e-9) == pytest.approx(theirs, abs=1e-4)  # their interval
+    assert ledger_of(*[one]).epsilon(delta=1e-9) == pytest.approx(theirs, abs=1e-4)  # their interval
     for scale in (3.0, np.float32(3.0), 3):
         (one,) = from_dp_accounting(dp.LaplaceDpEvent(scale), adjacency="replace-one")
         assert one.scale_over_sensitivity == 1.5  # contributions of size C lie 2 C apart
@@ -78,7 +71,7 @@ def test_what_either_cannot_say_is_refused():
     blocked = BlockedGaussian(n=1000, n_blocks=10, sampling_rate=0.1, steps=5, minibatch="shared", noise_multiplier=8.0)
     boot = ResampledGaussian(n=1000, resample_size=20, replicates=5, noise_multiplier=6.0)
     discrete = DiscreteGaussian(sigma=4.0, sensitivity=3, steps=1, adjacency="replace-one")
-    for mechanism in (blocked, boot, discrete, ledger_of([blocked])):
+    for mechanism in (blocked, boot, discrete, ledger_of(*[blocked])):
         with pytest.raises(PrivacyError, match="no event"):
             to_dp_accounting(mechanism)
     with pytest.raises(DomainError):

@@ -15,16 +15,10 @@ from pgbb_fast.accountant import (
     SubsampledGaussian,
 )
 from pgbb_fast.errors import BudgetError, DomainError, PrivacyError
+from tests.problems import ledger_of
 
 LAPLACE = LaplaceMechanism(scale_over_sensitivity=2.0, steps=1, adjacency="add-remove")
 DISCRETE = DiscreteGaussian(sigma=4.0, sensitivity=3, steps=1, adjacency="replace-one")
-
-
-def ledger_of(*mechanisms, **settings):
-    ledger = Ledger(**settings)
-    for mechanism in mechanisms:
-        ledger.record(mechanism)
-    return ledger
 
 
 @pytest.mark.parametrize("scale", [0.3, 2.0, 40.0])

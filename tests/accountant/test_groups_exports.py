@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from mpmath import mp, mpf
-from scipy.stats import norm
 
 from pgbb_fast.accountant import (
     BlockedGaussian,
@@ -22,6 +21,7 @@ from pgbb_fast.accountant import (
     with_adjacency,
 )
 from pgbb_fast.errors import DomainError, PrivacyError
+from tests.problems import gaussian_delta
 
 PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=4, adjacency="add-remove", noise_multiplier=6.0)
 SAMPLED = replace(PLAIN, sampling_rate=0.1)
@@ -31,11 +31,6 @@ BLOCKED = BlockedGaussian(
     n=1000, n_blocks=10, sampling_rate=0.1, steps=5, minibatch="shared", draws_per_step=4, noise_multiplier=8.0
 )
 BOOT = ResampledGaussian(n=1000, resample_size=20, replicates=5, noise_multiplier=6.0)
-
-
-def gaussian_delta(mu, epsilon):
-    """Balle and Wang 2018, theorem 8."""
-    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
 @pytest.mark.parametrize(("adjacency", "apart"), [("add-remove", 1.0), ("replace-one", 2.0)])

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from pgbb_fast.accountant import (
     epsilon_bounds,
     noise_multiplier,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def logs(low, high):

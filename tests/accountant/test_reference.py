@@ -64,6 +64,7 @@ def test_reference_table():
     assert high <= 31.859 <= low * 1.001
 
 
+@pytest.mark.slow
 def test_shared_minibatches():
     for draws, printed, room in (
         (10, 1.0, 5e-4),
@@ -162,6 +163,7 @@ def test_full_sampling_of_blocks_by_quadrature():
         assert high <= low * 1.01
 
 
+@pytest.mark.slow
 def test_monte_carlo_of_composed_losses():
     """200 steps, 40,000 runs: the mean of (1 - e^(eps - L))_+ within 4.5 standard errors (error rate 7e-6 each)."""
     m = reference(sampling_rate=0.1, steps=200, n_blocks=8, n=1000, noise_multiplier=0.5)
@@ -241,6 +243,7 @@ def test_huge_compositions_are_quick_and_small():
     assert spent < 20  # generous on shared machines; the benchmark holds it to 2 s
 
 
+@pytest.mark.slow
 def test_rare_large_losses_by_quadrature():
     """Losses so rare that the composition's delta is T times one release's; the bulk adds below 1e-4 of epsilon."""
     from scipy import integrate, stats

@@ -92,6 +92,7 @@ def test_the_bounded_tail_explodes_where_moments_do_not_suffice():
     assert value / 3.246295e-3 == pytest.approx(1076, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 3, 7, 20, 40])
 @pytest.mark.parametrize(("q", "inverse_noise"), [(0.05, 0.385), (0.3, 0.2), (1e-3, 1.0)])
 def test_float_path_against_multiple_precision(order, q, inverse_noise):
@@ -187,6 +188,7 @@ def test_power_of_the_moment_is_the_shared_minibatch():
     assert UnitSquare().excess(np.array([0.0])).sign[0] == 0
 
 
+@pytest.mark.slow
 def test_reference_noise_multipliers():
     m = BlockedGaussian(n=10_000, n_blocks=20, sampling_rate=0.05, steps=10_000, minibatch="independent")
 

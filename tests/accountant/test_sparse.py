@@ -54,6 +54,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("m", "exact", "error"), CASES)
 def test_epsilon_and_delta_are_above_the_oracle_near_it_and_inverse(m, exact, error):
     value = epsilon(m, delta=1e-5)
@@ -68,6 +69,7 @@ def test_bracket_holds_the_oracle():
     assert high <= 1.01 * low
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [CASES[1][0], CASES[4][0]])
 def test_calibration_meets_its_target_and_not_by_much(m):
     noise = noise_multiplier(m, epsilon=1.0, delta=1e-5)
@@ -162,6 +164,7 @@ def test_where_nothing_is_known_the_brackets_say_so(empty):
     assert 0 < low <= high < math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("adjacency", "apart"), [("add-remove", 1.0), ("replace-one", 2.0)])
 @pytest.mark.parametrize("noise", [4e-3])
 def test_hardly_any_noise_is_answered_or_refused(adjacency, apart, noise):

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from pgbb_fast import PrivateMean
 from pgbb_fast.accountant import SubsampledGaussian
@@ -29,27 +28,11 @@ from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber
 from pgbb_fast.release import hessian as curvature
 from pgbb_fast.release.blocked import Keys, Problem
+from tests.auditing import lower_bound
 
+pytestmark = pytest.mark.slow
 RUNS = {"sgld": 4000, "newton": 4000, "gibbs": 3000, "exponential": 4000, "curvature": 3000}
 CLAIM, DELTA = 2.0, 0.01
-MISS = 1e-4
-
-
-def bound_at(threshold: float, first: np.ndarray, second: np.ndarray) -> float:
-    """log((least hit rate - DELTA) / greatest false alarm rate), by Clopper and Pearson (1934)."""
-    n = len(first)
-    hits, falses = int((first > threshold).sum()), int((second > threshold).sum())
-    low = stats.beta.ppf(MISS, hits, n - hits + 1) if hits else 0.0
-    high = stats.beta.ppf(1 - MISS, falses + 1, n - falses) if falses < n else 1.0
-    return math.log(max(low - DELTA, 1e-300) / high)
-
-
-def lower_bound(first: np.ndarray, second: np.ndarray) -> float:
-    """Epsilon such that, at confidence 1 - 2 MISS, no (epsilon, DELTA)-private mechanism gave these statistics."""
-    half = len(first) // 2
-    candidates = np.quantile(np.concatenate([first[:half], second[:half]]), np.linspace(0.02, 0.98, 97))
-    best = max(candidates, key=lambda t: bound_at(t, first[:half], second[:half]))
-    return bound_at(best, first[half:], second[half:])
 
 
 class Watch:
@@ -182,7 +165,7 @@ def test_the_audit_stays_below_the_claim_and_has_power(name, monkeypatch):
     def audit(epsilon, runs, first_seed):
         first = np.array([statistic(epsilon, 1.0, first_seed + 2 * i) for i in range(runs)])
         second = np.array([statistic(epsilon, -1.0, first_seed + 2 * i + 1) for i in range(runs)])
-        return lower_bound(first, second)
+        return lower_bound(first, second, DELTA)
 
     found = audit(CLAIM, RUNS[name], 0)
     assert 0.2 < found <= CLAIM         # above 0.2: the audit sees part of what is there

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import log_ndtr
 
 from pgbb_fast import PrivateHuberRegressor, PrivateMean, PrivateQuantileRegressor
 from pgbb_fast.accountant import SubsampledGaussian, epsilon, noise_multiplier
@@ -26,21 +25,14 @@ from pgbb_fast.budget.baseline import calibrated, share_multiplier
 from pgbb_fast.errors import DataError, DomainError, NotFittedError
 from pgbb_fast.intake import records
 from pgbb_fast.kernels import reference
-from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber, huber_fixed_scale, logistic, smoothed_quantile
 from pgbb_fast.posteriors.base import Posterior
 from pgbb_fast.release import hessian as curvature
-from pgbb_fast.release.blocked import Keys, Problem
+from pgbb_fast.release.blocked import Keys
 from pgbb_fast.silence import unseen
+from tests.problems import PUBLIC, blocked_problem, gaussian_delta, regression
 
 EXACT = 1e4         # an epsilon at which the accountant asks for (almost) no noise
-PUBLIC = {"x_bounds": [(-2.0, 2.0), (0.0, 5.0)], "y_bounds": (-6.0, 6.0)}
-
-
-def data(n=2000, seed=0):
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-2, 2, n), rng.uniform(0, 5, n)])
-    return X, 1.0 + X @ [0.8, -0.5] + rng.normal(0, 0.5, n)
 
 
 def huber_model(**changes):
@@ -49,11 +41,6 @@ def huber_model(**changes):
 
 def mean_model(**changes):
     return PrivateMean(**{"epsilon": 1.0, "delta": 1e-5, "seed": 1, "x_bounds": [(-1.0, 3.0)], **changes})
-
-
-def gaussian_delta(mu, eps):
-    """Balle and Wang (2018), theorem 8."""
-    return math.exp(log_ndtr(mu / 2 - eps / mu)) - math.exp(eps + log_ndtr(-mu / 2 - eps / mu))
 
 
 PLAIN = SubsampledGaussian(sampling_rate=1.0, steps=1, adjacency="replace-one")
@@ -118,7 +105,7 @@ def test_newtons_releases_add_up_to_the_budget(monkeypatch):
     names = ("release_step", "release_curvature", "release_moment")
     seen = {name: Recorder(monkeypatch, newton, name) for name in names}
     method = NoisyNewton(PrivateQuantileRegressor(tau=[0.2, 0.5], epsilon=1.0, delta=1e-5, seed=1, **PUBLIC))
-    method.fit(*data())
+    method.fit(*regression(2000))
     whole = noise_multiplier(PLAIN, epsilon=1.0, delta=1e-5)
     multipliers = [call[0].noise_multiplier for call in seen["release_step"].calls]
     multipliers += [call[5] for call in seen["release_curvature"].calls]
@@ -135,11 +122,8 @@ def test_newtons_releases_add_up_to_the_budget(monkeypatch):
 
 
 def single_problem(loss, x, y, clip=1.0):
-    block = np.zeros(len(x), dtype=np.uint8)
-    return Problem(
-        records=Records(x, y, block), loss=loss, intercept=True, n_blocks=1, block_size=len(x), gamma=1.0, clip=clip,
-        sampling_threshold=2**32, noise_multiplier=1.0, draws_per_step=1, steps=1,
-    )  # fmt: skip
+    once = {"gamma": 1.0, "sampling_threshold": 2**32, "noise_multiplier": 1.0, "draws_per_step": 1, "steps": 1}
+    return blocked_problem(x, y, np.zeros(len(x), dtype=np.uint8), loss, 1, clip=clip, **once)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +207,7 @@ def test_shares():
 # --- limits without noise
 
 
+@pytest.mark.slow
 def test_sgld_on_a_quadratic_has_its_stationary_law():
     """theta <- (1 - h) theta + h xbar + sqrt(2 h t) xi has the law N(xbar, t / (1 - h / 2)), autocorrelation (1 - h)^k.
 
@@ -241,6 +226,7 @@ def test_sgld_on_a_quadratic_has_its_stationary_law():
     assert abs(draws.var() / variance - 1) < 4.5 * math.sqrt(2 / for_variance)
 
 
+@pytest.mark.slow
 def test_sgld_counts_privacy_noise_as_langevin_noise():
     """With noise sigma in the gradient and h (h sigma^2 <= 2 t) the law is the same as without: t / (1 - h / 2)."""
     x = np.zeros((2000, 1))
@@ -255,11 +241,12 @@ def test_sgld_counts_privacy_noise_as_langevin_noise():
     assert abs(draws.var() / (temperature / 0.99) - 1) < 4.5 * math.sqrt(2 / effective)
 
 
+@pytest.mark.slow
 def test_noisy_gibbs_regression_tends_to_the_conjugate_posterior():
     """Jointly normal (x, y) with a weak inverse Wishart prior: given the records, slopes follow the usual Student law
     about least squares.  10,000 kept draws at epsilon = 1e4 (nearly independent): 5% of a standard deviation is seven
     standard errors."""
-    X, y = data(3000)
+    X, y = regression(3000)
     method = NoisyGibbsRegressor(epsilon=EXACT, delta=1e-5, iterations=40_000, seed=1, **PUBLIC)
     sample = method.fit(X, y).posterior_.sample
     D = np.column_stack([np.ones(3000), X])
@@ -294,7 +281,7 @@ def test_normal_gibbs_at_heavy_noise_has_the_marginal_law():
 
 @pytest.mark.parametrize("levels", [None, (0.2, 0.5, 0.9)])
 def test_newton_tends_to_the_exact_fit_with_the_usual_sandwich(levels):
-    X, y = data(4000)
+    X, y = regression(4000)
     D = np.column_stack([np.ones(4000), X])
     one = np.full((1, 4000), 1 / 4000)
     if levels is None:
@@ -347,7 +334,7 @@ def test_the_contract(name, tmp_path):
     method = METHODS[name]()
     with pytest.raises(NotFittedError):
         _ = method.posterior_
-    assert method.fit(*data(500)) is method
+    assert method.fit(*regression(500)) is method
     posterior = method.posterior_
     assert isinstance(posterior, SampledPosterior)
     assert isinstance(method.privacy_, BaselineReport)
@@ -360,13 +347,13 @@ def test_the_contract(name, tmp_path):
     loaded = Posterior.load(posterior.save(tmp_path))
     np.testing.assert_array_equal(loaded.draws(20), posterior.draws(20))
     assert loaded.privacy == posterior.privacy
-    again = METHODS[name]().fit(*data(500)).posterior_
+    again = METHODS[name]().fit(*regression(500)).posterior_
     np.testing.assert_array_equal(again.sample, posterior.sample)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_nothing_is_read_before_everything_public_is_settled(name, monkeypatch):
-    X, y = data(50)
+    X, y = regression(50)
     with pytest.raises(DataError, match="nan"):
         METHODS[name]().fit(X, np.full(50, np.nan))
 
@@ -383,7 +370,7 @@ def test_nothing_is_read_before_everything_public_is_settled(name, monkeypatch):
 
 def test_draws_at_levels_that_were_not_fitted_are_refused():
     model = PrivateQuantileRegressor(tau=[0.2, 0.8], epsilon=1.0, delta=1e-5, seed=1, **PUBLIC)
-    posterior = NoisyNewton(model).fit(*data(500)).posterior_
+    posterior = NoisyNewton(model).fit(*regression(500)).posterior_
     assert posterior.draws(5, rules=[0.8]).shape == (5, 1, 3)
     assert posterior.draws(20_000).shape == (20_000, 2, 3)
     with pytest.raises(DomainError, match="levels"):
@@ -427,7 +414,7 @@ def test_a_loss_of_unknown_unit_is_refused():
             return huber_fixed_scale(0.5)
 
     with pytest.raises(DomainError, match="unit"):
-        DPSGLD(Fixed(epsilon=1.0, delta=1e-5, **PUBLIC), steps=10).fit(*data(50))
+        DPSGLD(Fixed(epsilon=1.0, delta=1e-5, **PUBLIC), steps=10).fit(*regression(50))
 
 
 def test_a_root_that_is_not_finite_counts_as_zero():
@@ -458,5 +445,5 @@ def test_a_loss_too_sharp_for_a_curvature_is_refused_before_records_are_read(mon
     model = PrivateQuantileRegressor(epsilon=1.0, delta=1e-5, bandwidth=1e-150, **PUBLIC)
     method = NoisyNewton(model)
     with pytest.raises(DomainError, match="too sharp"):
-        method.fit(*data(50))
+        method.fit(*regression(50))
     assert method.spent_ == ()

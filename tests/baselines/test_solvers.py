@@ -162,6 +162,7 @@ def test_bootstrap_variance_of_a_mean(blocked):
     assert abs(sample.mean() - x.mean()) < 5 * math.sqrt(truth / 20_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["huber", "huber_fixed", "quantile", "ridge", "logistic"])
 def test_first_order_spread_of_each_bootstrap(loss):
     """Draws spread like H^-1 M H^-1 / n, whose H comes from the estimates of shifted weights (no formula of ours):

@@ -123,6 +123,7 @@ def test_predicted_width_without_noise_is_students():
     assert got == pytest.approx(2 * stats.t.ppf(0.95, 50) * 0.25 / 20, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [0.5, 2.0])
 def test_sizes_of_least_width_beat_the_rule(budget):
     mean = Mean([(0.0, 1.0)])

@@ -7,10 +7,8 @@ at 99% confidence (Bonferroni over both limits, both directions and five thresho
 a pass.
 """
 
-import importlib.util
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +19,9 @@ from pgbb_fast.bootstrap import BLBQuantiles, DPBootstrap, MOutOfNBootstrap
 from pgbb_fast.bootstrap.statistic import Mean
 from pgbb_fast.release.blocked import Keys
 from pgbb_fast.release.resamples import SLACK, Secret, release_estimate, release_replicates
+from tests.auditing import box_muller_reaches, clopper_pearson
 
+pytestmark = pytest.mark.slow
 RUNS = 600
 
 
@@ -64,20 +64,17 @@ def ratios(case, canary, first_seed):
     return np.array(out)
 
 
-def limits(hits, tail, runs=RUNS):
-    """Clopper and Pearson (1934): lower and upper limit of a probability, each at 1 - ``tail``."""
-    low = stats.beta.ppf(tail, hits, runs - hits + 1) if hits else 0.0
-    high = stats.beta.ppf(1 - tail, hits + 1, runs - hits) if hits < runs else 1.0
-    return low, high
-
-
 def proved(with_canary, without, thresholds, delta):
     """Lower bounds of delta(1), and of epsilon at ``delta``, over ten looks (five thresholds, both directions) at two
     limits, each at 1 - .01 / 20."""
     best_delta = best_epsilon = 0.0
+
+    def limits(hits):
+        return clopper_pearson(hits.sum(), RUNS, tail=0.0005)
+
     for threshold in thresholds:
         for p, q in ((with_canary > threshold, without > threshold), (without <= threshold, with_canary <= threshold)):
-            low, high = limits(p.sum(), tail=0.0005)[0], limits(q.sum(), tail=0.0005)[1]
+            low, high = limits(p)[0], limits(q)[1]
             best_delta = max(best_delta, low - math.e * high)
             if low > delta:
                 best_epsilon = max(best_epsilon, math.log((low - delta) / high))
@@ -156,14 +153,10 @@ def test_no_released_integer_tells_that_all_records_are_zero():
     """What is published are integers of the grid.  A normal made in double precision reaches few of them near zero, so
     pairs elsewhere would say that some record isn't 0: of some 5,700 fits at n = B = 100 a hundredth showed one.  They
     must occur all the same when all records are 0.  Here that is more than half of the 78 pairs expected near zero."""
-    path = Path(__file__).parents[1] / "kernels" / "test_noise.py"
-    spec = importlib.util.spec_from_file_location("test_noise", path)
-    noise = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(noise)
     model = DPBootstrap(Mean([(0.0, 1.0)]), epsilon=0.1, delta=1e-6, replicates=20_000, seed=1)
     released = model.fit(np.zeros((100, 1))).posterior_.replicates[:, 0]
     a, b = np.rint(released * 100 * 2.0**40).reshape(-1, 2).T
     sigma = model.privacy_.replicate_multiplier * (1 + SLACK) * 2.0**40
     near = np.hypot(a, b) < sigma / 8
     assert abs(near.sum() - 10_000 / 128) < 4.9 * math.sqrt(10_000 / 128)
-    assert (~noise.box_muller_reaches(a[near], b[near], sigma)).any()
+    assert (~box_muller_reaches(a[near], b[near], sigma)).any()

@@ -17,7 +17,6 @@ from pgbb_fast.bootstrap import (
     MOutOfNBootstrap,
     RegularisedRegression,
 )
-from pgbb_fast.intake import records
 from pgbb_fast.posteriors.deconvolved import deconvolve, natural_spline
 
 MEAN = Mean([(-2.0, 2.0)])
@@ -58,14 +57,6 @@ def models(seed=1):
 def test_bad_settings_are_refused_when_stated(make, word):
     with pytest.raises(DomainError, match=word):
         make()
-
-
-@pytest.fixture
-def untouchable(monkeypatch):
-    def touched(*args):
-        raise AssertionError("a record was touched")
-
-    monkeypatch.setattr(records, "_require_finite", touched)
 
 
 def test_the_fixture_that_guards_records_works(untouchable):
@@ -205,6 +196,7 @@ def test_where_noise_hides_the_sampling_variance_intervals_widen_and_say_why():
     assert any("hides the sampling variance" in sentence for sentence in p.advice())
 
 
+@pytest.mark.slow
 def test_coverage_of_a_truncated_mean():
     """n = 1000, m = 10, B = 1000, finite-B noise for (1, 1e-4): 300 fits, nominal .9.  Binomial limits .9 +- .057,
     false alarm 1e-3.  section 8's interval, which takes the noise for sampling, covers nearly always and is over

@@ -80,6 +80,7 @@ def test_the_likeliest_cell_holds_the_median():
     assert median_probabilities(np.zeros(9), EDGES, 50.0)[0] > 0.99
 
 
+@pytest.mark.slow
 def test_released_medians_have_the_mechanisms_law():
     """Chi-square of 4,000 releases over five cells; false alarm 1e-4."""
     values = np.array([0.2, 0.7, 0.9, 1.5, 1.5, 3.0, 5.0])
@@ -153,6 +154,7 @@ def test_too_few_records():
         BLBQuantiles(MEAN, epsilon=1.0, delta=1e-4).fit(np.zeros((20, 1)))
 
 
+@pytest.mark.slow
 def test_intervals_cover_a_mean_and_are_no_wider_than_they_need_be():
     """n = 2,000, epsilon = 4, nominal .9, 120 fits: .9 +- .09 (false alarm 1e-3); width within 25% of the non-private
     interval with the estimate's noise."""

@@ -12,15 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from pgbb_fast import PrivateQuantileRegressor
 from pgbb_fast.estimators import base
 from pgbb_fast.release.blocked import Keys, release_step
 from pgbb_fast.release.blocks import dirichlet
+from tests.auditing import lower_bound
 
 CLAIM, DELTA, N, S = 2.0, 0.01, 12, 3
-MISS = 1e-4
 
 
 class BuiltError(Exception):
@@ -63,28 +62,16 @@ def log_ratios(found, side, steps, runs):
     return (up - down).reshape(runs, steps).sum(axis=1)
 
 
-def bound_at(threshold, first, second):
-    """log((least hit rate - DELTA) / greatest false alarm rate), by Clopper and Pearson (1934)."""
-    n = len(first)
-    hits, falses = int((first > threshold).sum()), int((second > threshold).sum())
-    low = stats.beta.ppf(MISS, hits, n - hits + 1) if hits else 0.0
-    high = stats.beta.ppf(1 - MISS, falses + 1, n - falses) if falses < n else 1.0
-    return math.log(max(low - DELTA, 1e-300) / high)
-
-
-def lower_bound(pair, steps, runs):
-    first, second = (log_ratios(found, side, steps, runs) for side, found in enumerate(pair))
-    half = runs // 2
-    candidates = np.quantile(np.concatenate([first[:half], second[:half]]), np.linspace(0.02, 0.98, 97))
-    best = max(candidates, key=lambda t: bound_at(t, first[:half], second[:half]))
-    return bound_at(best, first[half:], second[half:])
+def proved(pair, steps, runs):
+    """What that many runs of either problem prove of epsilon."""
+    return lower_bound(*(log_ratios(found, side, steps, runs) for side, found in enumerate(pair)), DELTA)
 
 
 @pytest.mark.parametrize(("steps", "rate", "runs", "least"), [(1, 1.0, 16_000, CLAIM / 2), (3, 0.5, 3_000, 0.5)])
 def test_the_audit_stays_below_the_claim_and_has_power(steps, rate, runs, least, monkeypatch):
     """One step of all records is tight: the proof reaches above half of the claim.  Noise of another claim is seen."""
     pair = [problem(monkeypatch, canary, steps, rate) for canary in (1.0, -1.0)]
-    found = lower_bound(pair, steps, runs)
+    found = proved(pair, steps, runs)
     assert least < found <= CLAIM
     loud = [replace(found, noise_multiplier=found.noise_multiplier / 6) for found in pair]
-    assert lower_bound(loud, steps, 1500) > CLAIM
+    assert proved(loud, steps, 1500) > CLAIM

@@ -20,20 +20,12 @@ from pgbb_fast import (
     PrivateQuantileRegressor,
 )
 from pgbb_fast.accountant import Ledger, epsilon
-from pgbb_fast.intake import records
-from pgbb_fast.intake.design import Design
+from tests.problems import PUBLIC, regression
 
 REGRESSORS = [PrivateQuantileRegressor, PrivateHuberRegressor]
 BUDGET = {"epsilon": 2.0, "delta": 1e-4}
-PUBLIC = {"x_bounds": [(-2.0, 2.0), (0.0, 5.0)], "y_bounds": (-6.0, 6.0)}
-KINDS = ["noise-aware", "generator"]
+KINDS = ["noise-aware", pytest.param("generator", marks=pytest.mark.slow)]
 SHORT = {"steps": 60, "n_blocks": 5, "seed": 1}
-
-
-def data(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-2, 2, n), rng.uniform(0, 5, n)])
-    return X, 1.0 + X @ [0.8, -0.5] + rng.normal(0, 0.5, n)
 
 
 def regressor(cls, **changes):
@@ -92,21 +84,9 @@ def test_bad_levels(tau):
         regressor(PrivateQuantileRegressor, tau=tau)
 
 
-@pytest.fixture
-def untouchable(monkeypatch):
-    """Records can be looked at (shape, type), but checking their values or mapping them is a failure."""
-
-    def touched(*args, **kwargs):
-        raise AssertionError("a record was touched")
-
-    monkeypatch.setattr(records, "_require_finite", touched)
-    monkeypatch.setattr(Design, "unit_features", touched)
-    monkeypatch.setattr(Design, "unit_target", touched)
-
-
 def test_the_fixture_that_guards_records_works(untouchable):
     with pytest.raises(AssertionError, match="touched"):
-        regressor(PrivateHuberRegressor).fit(*data())
+        regressor(PrivateHuberRegressor).fit(*regression(600))
 
 
 @pytest.mark.parametrize("cls", REGRESSORS)
@@ -128,7 +108,7 @@ def test_the_fixture_that_guards_records_works(untouchable):
     ],
 )
 def test_records_of_the_wrong_form_are_refused_untouched(cls, change, error, word, untouchable):
-    X, y = change(*data())
+    X, y = change(*regression(600))
     with pytest.raises(error, match=word):
         regressor(cls).fit(X, y)
 
@@ -137,7 +117,7 @@ def test_records_of_the_wrong_form_are_refused_untouched(cls, change, error, wor
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("where", ["X", "y"])
 def test_values_that_are_no_records_are_refused_without_saying_which(cls, bad, where):
-    X, y = data()
+    X, y = regression(600)
     (X if where == "X" else y)[317] = bad
     calls = []
     with pytest.raises(DataError, match=f"{where} has values that are nan or infinite") as caught:
@@ -153,17 +133,17 @@ def test_values_that_are_no_records_are_refused_without_saying_which(cls, bad, w
 )  # fmt: skip
 def test_feature_names(names, word):
     with pytest.raises((DataError, DomainError), match=word):
-        regressor(PrivateHuberRegressor, feature_names=names).fit(*data())
+        regressor(PrivateHuberRegressor, feature_names=names).fit(*regression(600))
 
 
 def test_a_data_frame_with_duplicate_columns():
-    X, y = data()
+    X, y = regression(600)
     with pytest.raises(DataError, match="duplicate"):
         regressor(PrivateQuantileRegressor).fit(pd.DataFrame(X, columns=["a", "a"]), y)
 
 
 def test_a_data_frame_brings_names_and_bounds_by_name():
-    X, y = data()
+    X, y = regression(600)
     frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1].astype(np.float32)})
     bounds = {"v": (0.0, 5.0), "u": (-2.0, 2.0)}
     by_name = regressor(PrivateQuantileRegressor, x_bounds=bounds).fit(frame, y)
@@ -175,11 +155,11 @@ def test_a_data_frame_brings_names_and_bounds_by_name():
 @pytest.mark.parametrize("bounds", [[(0.0, 1.0)], [(1.0, 0.0), (0.0, 1.0)], {"q": (0.0, 1.0)}])
 def test_bad_coefficient_bounds(bounds, untouchable):
     with pytest.raises(DomainError, match="coef_bounds"):
-        regressor(PrivateHuberRegressor, coef_bounds=bounds, feature_names=["a", "b"]).fit(*data())
+        regressor(PrivateHuberRegressor, coef_bounds=bounds, feature_names=["a", "b"]).fit(*regression(600))
 
 
 def test_too_few_steps_are_refused_untouched(untouchable):
-    X, y = data()
+    X, y = regression(600)
     with pytest.raises(DomainError, match="at least 30"):
         regressor(PrivateHuberRegressor, steps=10).fit(X, y)
     with pytest.raises(DomainError, match="at least 40"):
@@ -192,7 +172,7 @@ def test_not_fitted():
 
 
 def test_the_report_is_what_the_accountant_says_and_within_the_budget():
-    model = regressor(PrivateHuberRegressor).fit(*data())
+    model = regressor(PrivateHuberRegressor).fit(*regression(600))
     report = model.privacy_
     assert report.epsilon <= 2.0
     ledger = Ledger()
@@ -209,13 +189,13 @@ def test_the_report_is_what_the_accountant_says_and_within_the_budget():
 
 @pytest.mark.parametrize("n", [63, 601])
 def test_blocks_need_not_divide_the_records(n):
-    model = regressor(PrivateHuberRegressor, n_blocks=4).fit(*data(n))
+    model = regressor(PrivateHuberRegressor, n_blocks=4).fit(*regression(n))
     assert model.posterior_.draws(10).shape == (10, 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fit_is_a_function_of_data_and_seed(kind):
-    X, y = data()
+    X, y = regression(600)
     a, b = (
         regressor(PrivateQuantileRegressor, posterior=kind, tau=[0.2, 0.8]).fit(X, y).posterior_.draws(50)
         for _ in range(2)
@@ -232,7 +212,7 @@ def test_a_fit_is_a_function_of_data_and_seed(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_outside_the_bounds_count_as_the_bound(kind):
     """Same release whether a value lies on the bound or beyond it, and no message, warning or count says so."""
-    X, y = data()
+    X, y = regression(600)
     X[3, 0], y[4] = 2.0, 6.0
     far_X, far_y = X.copy(), y.copy()
     far_X[3, 0], far_y[4] = 1e9, 1e300
@@ -246,7 +226,7 @@ def test_values_outside_the_bounds_count_as_the_bound(kind):
 @pytest.mark.parametrize("intercept", [True, False])
 def test_draws_are_mapped_back_to_natural_units(intercept, kind):
     """Prediction in unit coordinates and in natural ones agree; the box holds in natural units."""
-    X, y = data()
+    X, y = regression(600)
     settings = {"fit_intercept": intercept, "coef_bounds": [(-1.0, 1.0), (-0.25, 0.75)], "posterior": kind}
     model = regressor(PrivateHuberRegressor, **settings).fit(X, y)
     draws = model.posterior_.draws(200)
@@ -257,10 +237,11 @@ def test_draws_are_mapped_back_to_natural_units(intercept, kind):
     assert model.posterior_.names == ("intercept",) * intercept + ("x1", "x2", "scale")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_quantile_regression_finds_the_coefficients(kind):
     """n = 20,000, epsilon 8: every truth within 4 reported standard deviations (about 1e-3 false alarm over nine)."""
-    X, y = data(20_000, seed=3)
+    X, y = regression(20_000, seed=3)
     model = PrivateQuantileRegressor(
         tau=[0.25, 0.5, 0.75],
         epsilon=8.0,
@@ -280,7 +261,7 @@ def test_quantile_regression_finds_the_coefficients(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_huber_regression_finds_the_coefficients_and_the_scale(kind):
-    X, y = data(20_000, seed=4)
+    X, y = regression(20_000, seed=4)
     settings = {"steps": 3_000, "sampling_rate": 0.02, "seed": 6, "posterior": kind}
     model = PrivateHuberRegressor(epsilon=8.0, delta=1e-5, **settings, **PUBLIC).fit(X, y)
     z = (model.posterior_.mean() - [1.0, 0.8, -0.5, 0.5]) / model.posterior_.sd()
@@ -316,7 +297,8 @@ def test_exponential_mean_needs_positive_bounds():
 
 @pytest.fixture(scope="module", params=KINDS)
 def joint(request) -> Posterior:
-    return regressor(PrivateQuantileRegressor, tau=[0.1, 0.5, 0.9], posterior=request.param).fit(*data()).posterior_
+    model = regressor(PrivateQuantileRegressor, tau=[0.1, 0.5, 0.9], posterior=request.param)
+    return model.fit(*regression(600)).posterior_
 
 
 def test_posterior_shapes(joint):
@@ -324,7 +306,7 @@ def test_posterior_shapes(joint):
     assert joint.draws(7, rules=[0.3]).shape == (7, 1, 3)
     assert joint.mean().shape == (3, 3)
     assert joint.interval(0.9).shape == (3, 3, 2)
-    single = regressor(PrivateQuantileRegressor, posterior=joint.kind).fit(*data()).posterior_
+    single = regressor(PrivateQuantileRegressor, posterior=joint.kind).fit(*regression(600)).posterior_
     assert single.draws(7).shape == (7, 3)
     assert single.interval().shape == (3, 2)
 
@@ -380,11 +362,12 @@ def test_arviz(joint):
     assert data.posterior["rule"].values.tolist() == [0.1, 0.5, 0.9]
 
 
+@pytest.mark.slow
 def test_training_that_diverges_says_so():
     optimiser = Optimiser(learning_rate=1e38, final_rate=1e38)
     model = regressor(PrivateHuberRegressor, posterior="generator", training=optimiser)
     with pytest.raises(PgbbError, match="diverged"):
-        model.fit(*data())
+        model.fit(*regression(600))
 
 
 def test_the_seed_and_the_key_are_in_no_representation():

@@ -16,31 +16,18 @@ from pgbb_fast import (
     PrivateQuantileRegressor,
 )
 from pgbb_fast.losses import normal_expectile
+from tests.problems import PUBLIC, X_BOUNDS, classes, regression
 
-X_BOUNDS = [(-2.0, 2.0), (0.0, 5.0)]
-PUBLIC = {"x_bounds": X_BOUNDS, "y_bounds": (-6.0, 6.0)}
 BUDGET = {"epsilon": 8.0, "delta": 1e-5}
 SHORT = {"epsilon": 2.0, "delta": 1e-4, "steps": 120, "n_blocks": 5, "seed": 1}
 
 
-def data(n, seed):
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-2, 2, n), rng.uniform(0, 5, n)])
-    return X, 1.0 + X @ [0.8, -0.5] + rng.normal(0, 0.5, n)
-
-
-def classes(n, seed):
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-2, 2, n), rng.uniform(0, 5, n)])
-    return X, (rng.random(n) < 1 / (1 + np.exp(-(0.5 + X @ [0.8, -0.3])))).astype(float)
-
-
-@pytest.mark.parametrize("kind", ["noise-aware", "generator"])
+@pytest.mark.parametrize("kind", ["noise-aware", pytest.param("generator", marks=pytest.mark.slow)])
 def test_expectiles_are_found_jointly(kind):
     """n = 20,000, epsilon 8: nine truths within 4 reported standard deviations (false alarm 1e-3); the outer intercepts
     tell the levels apart."""
     levels = [0.1, 0.5, 0.9]
-    X, y = data(20_000, 3)
+    X, y = regression(20_000, 3)
     model = PrivateExpectileRegressor(level=levels, posterior=kind, seed=5, **BUDGET, **PUBLIC).fit(X, y)
     truth = np.array([[1 + 0.5 * normal_expectile(t), 0.8, -0.5] for t in levels])
     assert np.abs((model.posterior_.mean() - truth) / model.posterior_.sd()).max() < 4
@@ -51,7 +38,7 @@ def test_expectiles_are_found_jointly(kind):
 
 def test_the_middle_expectile_is_least_squares():
     """epsilon 8: within 5 of the privacy part's standard deviations of the exact fit."""
-    X, y = data(20_000, 4)
+    X, y = regression(20_000, 4)
     p = PrivateExpectileRegressor(residual_bound=2.5, seed=6, **BUDGET, **PUBLIC).fit(X, y).posterior_
     exact = sm.OLS(y, sm.add_constant(X)).fit()
     privacy = np.sqrt(p._parts()[1][0])
@@ -60,10 +47,11 @@ def test_the_middle_expectile_is_least_squares():
     assert p.rule_name == "level"
 
 
-@pytest.mark.parametrize("kind", ["noise-aware", "generator"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["noise-aware", pytest.param("generator", marks=pytest.mark.slow)])
 def test_several_constants_of_huber_share_a_budget(kind):
     """With normal errors every c has the same coefficients and, with its own kappa, the same scale."""
-    X, y = data(20_000, 5)
+    X, y = regression(20_000, 5)
     model = PrivateHuberRegressor(c=[0.7, 1.345, 2.0], posterior=kind, seed=7, **BUDGET, **PUBLIC).fit(X, y)
     p = model.posterior_
     assert np.abs((p.mean() - [1.0, 0.8, -0.5, 0.5]) / p.sd()).max() < 4
@@ -80,7 +68,7 @@ def test_several_constants_of_huber_share_a_budget(kind):
 
 
 def test_rule_names_are_saved(tmp_path):
-    X, y = data(600, 6)
+    X, y = regression(600, 6)
     p = PrivateHuberRegressor(c=[0.7, 2.0], **SHORT, **PUBLIC).fit(X, y).posterior_
     again = Posterior.load(p.save(tmp_path / "huber"))
     assert again.rule_name == "c"
@@ -118,7 +106,7 @@ def test_any_response_counts_as_the_nearer_class():
 
 
 def test_bands_and_curves_of_a_posterior():
-    X, y = data(600, 9)
+    X, y = regression(600, 9)
     taus = [0.25, 0.5, 0.75]
     p = PrivateQuantileRegressor(tau=taus, **SHORT, **PUBLIC).fit(X, y).posterior_
     band, interval = p.band(0.9), p.interval(0.9)
@@ -174,6 +162,7 @@ def test_an_infinite_residual_bound_is_the_box_and_the_range_of_y():
 POISSON = {"slope": lambda y, eta: math.exp(eta) - y, "slope_bound": 6.0, "eta_reach": 2.0, "y_bounds": (0.0, 15.0)}
 
 
+@pytest.mark.slow
 def test_a_slope_of_the_users_own_fits_a_poisson_model():
     """n = 5,000, epsilon 8: within 5 privacy standard deviations of statsmodels' fit, and standard deviations no
     more than twice its own."""
@@ -215,7 +204,7 @@ def test_the_users_own_slope_is_released_as_a_built_in_one():
 
 
 def test_a_record_for_which_the_slope_fails_counts_as_zero_and_a_slope_that_always_fails_is_refused():
-    X, y = data(600, 4)
+    X, y = regression(600, 4)
     settings = {"x_bounds": X_BOUNDS, **SHORT, **POISSON}
 
     def strange(y, eta):

@@ -14,6 +14,7 @@ from pgbb_fast.intake import records
 from pgbb_fast.intake.design import FARTHEST, Design, unit_map
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.arguments import BFLOAT16, Draws, Mechanism, Records, Stream, as_double
+from tests.problems import bfloat16
 
 SETTINGS = {"epsilon": 2.0, "delta": 1e-4, "steps": 60, "n_blocks": 5, "seed": 1}
 # half-widths are powers of two, so that a map's slope and offset, and what comes out, are exact either way
@@ -30,7 +31,7 @@ def numbers(dtype, n: int = 2_000):
     elif dtype == BFLOAT16 or np.dtype(dtype).kind == "f":
         x, y = x + 0.25 * rng.integers(0, 2, x.shape), y + 0.25
     if dtype == BFLOAT16:
-        return tuple((a.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(dtype) for a in (x, y))
+        return bfloat16(x), bfloat16(y)
     return x.astype(dtype), y.astype(dtype)
 
 
@@ -278,6 +279,7 @@ def test_bounds_far_wider_than_the_response_are_said_where_they_end_an_interval(
     assert np.isfinite(posterior.interval()).all()
 
 
+@pytest.mark.slow
 def test_a_fit_allocates_less_than_three_tenths_of_the_records():
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, (2_000_000, 5)).astype(np.float32)

@@ -1,6 +1,5 @@
 """Losses of the user's own, written in torch: gradients, releases, fits, and losses that fail."""
 
-import importlib.util
 import math
 import re
 import sys
@@ -22,14 +21,10 @@ from pgbb_fast.estimators.autograd import RecordGradients
 from pgbb_fast.kernels import reference
 from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
 from pgbb_fast.release import blocked as releases
+from tests.kernels.cases import GRID, problem, tolerance
+from tests.problems import X_BOUNDS, classes
 
 ROOT = Path(__file__).resolve().parents[2]
-spec = importlib.util.spec_from_file_location("test_steps", ROOT / "tests" / "kernels" / "test_steps.py")
-steps = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(steps)
-
-GRID = 2**32
-X_BOUNDS = [(-2.0, 2.0), (0.0, 5.0)]
 SHORT = {"epsilon": 2.0, "delta": 1e-4, "steps": 120, "n_blocks": 5, "seed": 1}
 softplus = torch.nn.functional.softplus
 
@@ -55,12 +50,6 @@ def own(loss, p, has_y=True):
     return losses.user_loss(RecordGradients(loss, p, response=has_y))
 
 
-def classes(n, seed):
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-2, 2, n), rng.uniform(0, 5, n)])
-    return X, (rng.random(n) < 1 / (1 + np.exp(-(0.5 + X @ [0.8, -0.3])))).astype(float)
-
-
 def test_gradients_are_those_of_the_formula():
     """Logistic and squared, against NumPy: a handful of roundings of numbers below 10."""
     rng = np.random.default_rng(0)
@@ -78,11 +67,11 @@ def test_a_release_is_the_compiled_kernel_s(name, q):
     """The same minibatch and noise; sums within the kernels' own tolerance, and one 2^-24 more for the clipping limit,
     which belongs to d coefficients here and to p features there."""
     p, reach = 4, 50.0      # no residual is that large: the expectile loss is the squared one
-    records, draws, stream, d = steps.problem(name, 3_000, p, 2, 5)
+    records, draws, stream, d = problem(name, 3_000, p, 2, 5)
     draws = draws._replace(constants=np.tile([0.5, reach], (2, 1))) if name == "expectile" else draws
     mechanism = Mechanism(0.7, math.floor(q * GRID), 1.5)
     drawn = int(reference.minibatch(stream.key, stream.step, 3_000, mechanism.threshold).sum())
-    allowed = (steps.tolerance(name, records, draws, mechanism, stream) + drawn * 2.0**8 + 1) / GRID
+    allowed = (tolerance(name, records, draws, mechanism, stream) + drawn * 2.0**8 + 1) / GRID
     built_in = {
         "logistic": losses.logistic(), "huber_fixed": losses.huber_fixed_scale(0.6), "mean": losses.mean(),
         "exponential_mean": losses.exponential_mean(), "expectile": losses.expectile([0.5], reach),
@@ -201,6 +190,7 @@ def raising_below(theta, x, y):
     return (eta(theta, x) - y) ** 2 + 0 * torch.linalg.cholesky((x[:1] - theta[:1]).reshape(1, 1)).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [raising_below, lambda t, x, y: raising_below(t, x, y) * torch.exp(x[0])])
 @pytest.mark.parametrize("low", [-0.5, 0.55, 0.9])
 def test_a_record_that_raises_moves_the_sum_by_its_own_term_at_every_theta(loss, low):
@@ -298,6 +288,7 @@ def clipped_logistic(X, y, start):
     return optimize.root(mean, start, tol=1e-10).x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["noise-aware", "generator"])
 def test_logistic_regression_written_in_torch_is_statsmodels(kind):
     """n = 20,000, epsilon 8: three coefficients within 5 standard deviations of the privacy part (false alarm 2e-6) of
@@ -322,6 +313,7 @@ def location_scale(theta, x, y):
     return z**2 / 2 + theta[-1]
 
 
+@pytest.mark.slow
 def test_a_normal_model_with_its_scale_is_least_squares():
     """The maximum likelihood in closed form: least squares, and the logarithm of the residuals' root mean square.
     n = 20,000, epsilon 8: four parameters within 5 privacy standard deviations (false alarm 2e-6) and a tenth of the
@@ -344,6 +336,7 @@ def test_a_normal_model_with_its_scale_is_least_squares():
     assert p.names == ("theta1", "theta2", "theta3", "theta4")
 
 
+@pytest.mark.slow
 def test_without_a_response_and_from_a_data_frame(tmp_path):
     """The mean and log standard deviation of normal numbers, within 5 reported standard deviations (1e-6)."""
     x = np.random.default_rng(6).normal(1.0, 0.7, 5_000)
@@ -447,6 +440,7 @@ def test_what_else_is_refused():
         DPSGLD(model).fit(X, y)
 
 
+@pytest.mark.slow
 def test_the_readme_s_example_runs():
     """The block of README.md, on Poisson counts with its names: within 5 reported standard deviations (1e-6)."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

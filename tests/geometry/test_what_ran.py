@@ -1,14 +1,14 @@
 """A spy at the door of this geometry: every field of what ran is what ``privacy_`` states; and mutations it must see.
 
-As tests/test_what_ran.py for the box.  Noise is what came out less the exact sum, so its size is measured, in units of
-the multiplier that the report states for that release; limits are chi-square quantiles at 1e-6 a side, seeds are fixed.
+As tests/release/test_what_ran.py for the box.  Noise is what came out less the exact sum, so its size is measured, in
+units of the multiplier that the report states for that release; limits are chi-square quantiles at 1e-6 a side, seeds
+are fixed.
 """
 
 import math
 
 import numpy as np
 import pytest
-from spying import BUDGET, GRID, PUBLIC, WORD, regression, size_is, wrap
 
 from pgbb_fast import (
     PrivateExpectileRegressor,
@@ -23,6 +23,8 @@ from pgbb_fast.errors import BudgetError
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.release import stacked as doors
 from pgbb_fast.release.stacked import Door
+from tests.problems import PUBLIC, regression
+from tests.spying import BUDGET, GRID, WORD, size_is, wrap
 
 N = 400
 X, Y = regression(N, np.random.default_rng(0))

@@ -42,6 +42,7 @@ def step(package: Path, cache: Path) -> tuple[float, int, int]:
     return float(out[0]), int(out[1]), int(out[2])
 
 
+@pytest.mark.slow
 def test_a_second_process_uses_the_cache_and_an_edit_of_a_scalar_formula_gives_new_results(package):
     cache = package / "cache"
     assert step(package, cache) == (0.5, 0, 1)
@@ -61,6 +62,7 @@ def test_a_second_process_uses_the_cache_and_an_edit_of_a_scalar_formula_gives_n
     assert step(package, cache) == (0.5, 1, 0)
 
 
+@pytest.mark.slow
 def test_an_unwritable_cache_folder_is_done_without(package):
     blocked = package / "a file, not a folder"
     blocked.write_text("")

@@ -1,20 +1,14 @@
 """The kernels on a real GPU: the simulator's cases, tensors in place, streamed records, torch's stream, the graph."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.cuda.probe import probe
+from tests.kernels import test_cuda_simulated as simulated
 
 FOUND = probe()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not FOUND.usable, reason=f"needs a GPU: {FOUND.sentence}")]
-
-spec = importlib.util.spec_from_file_location("test_cuda_simulated", Path(__file__).with_name("test_cuda_simulated.py"))
-simulated = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(simulated)
 
 
 @pytest.mark.parametrize("name", list(simulated.cases()))
@@ -122,10 +116,8 @@ def test_training_as_a_graph_equals_training_on_the_cpu():
     from pgbb_fast.network.training import train
     from pgbb_fast.release.blocked import Keys
     from pgbb_fast.release.devices import place
+    from tests.network import training
 
-    spec = importlib.util.spec_from_file_location("t", Path(__file__).parents[1] / "test_training.py")
-    training = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(training)
     problem, results = training.problem(3, steps=600), []
     for device in ("cpu", "cuda"):
         model = training.generator()

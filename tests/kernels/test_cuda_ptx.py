@@ -1,37 +1,23 @@
 """Kernels for NVIDIA GPUs compile without one, assemble without spills, and use the arithmetic that the proofs need."""
 
-import importlib.util
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench import cuda_ptx as ptx
 from pgbb_fast.kernels.cuda import stacked_plan
 from pgbb_fast.kernels.cuda.plan import kind_of
 from pgbb_fast.kernels.cuda.sums import FB
 from pgbb_fast.kernels.scalar import clip
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def _bench():
-    spec = importlib.util.spec_from_file_location("cuda_ptx", ROOT / "bench" / "cuda_ptx.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["cuda_ptx"] = module    # dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
-
-
-ptx = _bench()
 # a sample of the table, every loss and every kind of kernel; all of it takes minutes (python -m bench.cuda_ptx)
 SAMPLE = [
     ("quantile_gaussian", 4, 1, False, (9, 0)),
-    ("huber_concomitant", 10, 10, False, (10, 0)),
-    ("huber_concomitant", 10, 10, True, (8, 0)),
-    ("logistic", 40, 10, True, (9, 0)),
-    ("mean", 10, 10, False, (8, 0)),
+    pytest.param("huber_concomitant", 10, 10, False, (10, 0), marks=pytest.mark.slow),
+    pytest.param("huber_concomitant", 10, 10, True, (8, 0), marks=pytest.mark.slow),
+    pytest.param("logistic", 40, 10, True, (9, 0), marks=pytest.mark.slow),
+    pytest.param("mean", 10, 10, False, (8, 0), marks=pytest.mark.slow),
 ]
 
 
@@ -59,8 +45,8 @@ def test_fused_kernels_assemble_without_spills(loss, p, K, sampled, cc):
 
 STACKED = [
     ("quantile_gaussian", 4, 1, False, (8, 0)),
-    ("quantile_gaussian", 10, 5, False, (9, 0)),
-    ("huber_concomitant", 10, 5, True, (10, 0)),    # in a tile
+    pytest.param("quantile_gaussian", 10, 5, False, (9, 0), marks=pytest.mark.slow),
+    pytest.param("huber_concomitant", 10, 5, True, (10, 0), marks=pytest.mark.slow),    # in a tile
 ]
 
 
@@ -97,6 +83,7 @@ def test_half_precision_is_converted_exactly():
 SMALL = {"publish_quantile_gaussian", "finish", "to_columns", "find", "to_unit", "add_up", "moments_huber_concomitant"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cc", ptx.ARCHITECTURES)
 def test_small_kernels_assemble_without_spills(cc):
     for name, kernel, signature in ptx.kernels():

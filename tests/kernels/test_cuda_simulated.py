@@ -1,43 +1,30 @@
 """Every CUDA kernel on the simulator: the reference within its derived tolerance, and the CPU kernels' bits.
 
-The simulator has to be chosen before numba-cuda is imported: this file is run once as a script, in a process of its
-own, which writes every case's numbers; the tests compare them.
+This module is run once on the simulator, in a process of its own; the tests compare what it wrote.
 """
 
-import importlib.util
 import math
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pgbb_fast.kernels import reference
-from pgbb_fast.kernels.arguments import BFLOAT16, Draws, Mechanism, Records, Stream
+from pgbb_fast.kernels.arguments import Draws, Mechanism, Records, Stream
+from tests.kernels import simulator
+from tests.kernels.cases import GRID, LOCATION, REGRESSION, expected, problem, tolerance
+from tests.kernels.test_random import VECTORS  # of RFC 8439
+from tests.problems import bfloat16
 
-HERE = Path(__file__).resolve()
-GRID = 2**32
 RATES = (1.0, 0.3, 0.02)     # everything, a mask, skips
 
 
-def _neighbour(name: str):
-    """The test module ``name`` of this folder."""
-    spec = importlib.util.spec_from_file_location(name, HERE.with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-steps = _neighbour("test_steps")
-VECTORS = _neighbour("test_random").VECTORS     # of RFC 8439
-LOSSES = steps.REGRESSION + steps.LOCATION
+LOSSES = REGRESSION + LOCATION
 
 
 def case(loss, n, p, K, S, q, intercept=True, clip=0.7, noise=1.5):
     """(loss, intercept, records, draws, mechanism, stream)."""
-    records, draws, stream, _ = steps.problem(loss, n, p, K, S, intercept)
+    records, draws, stream, _ = problem(loss, n, p, K, S, intercept)
     return loss, intercept, records, draws, Mechanism(clip, math.floor(q * GRID), noise), stream
 
 
@@ -64,7 +51,7 @@ def compact(dtype, packed, ordered, q=1.0, n=201, p=5, K=2, S=7):
 def as_half(values, encoding):
     """Numbers as float16, bfloat16 (cut) or, for any other name, that type."""
     if encoding == "bfloat16":
-        return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+        return bfloat16(values)
     return np.asarray(values).astype(encoding)
 
 
@@ -142,25 +129,15 @@ def moment_case(name):
     return loss, intercept, records, draws, 0.6
 
 
-def _shared_array(self, shape, dtype, alignment=None):
-    """The simulator's shared arrays, one for each line of code.  Its own look-up isn't atomic, so that now and then a
-    thread gets an array of its own; and it reads the source of every frame."""
-    from numba.cuda import types
-    from numba.cuda.np import numpy_support
+def simulate(path: str, *names: str) -> None:
+    """Run everything, or the releases named, on the simulator and write the numbers."""
+    simulator.start()
+    if names:
+        from pgbb_fast.kernels.cuda.api import noisy_gradient
 
-    frame = sys._getframe(1)
-    kind = numpy_support.as_dtype(dtype) if isinstance(dtype, types.Type) else np.dtype(dtype)
-    if shape == 0:
-        return np.frombuffer(self._dynshared.data, dtype=kind, count=self._dynshared_size // kind.itemsize)
-    return self._allocations.setdefault((frame.f_code.co_filename, frame.f_lineno), np.empty(shape, kind))
-
-
-def simulate(path: str) -> None:
-    """Run everything on the simulator and write the numbers."""
-    from numba.cuda.simulator.kernelapi import FakeCUDAShared
-
-    FakeCUDAShared.array = _shared_array
-    sys.setswitchinterval(2e-4)     # block threads are Python threads that wait for one another
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            np.savez(path, **{f"noisy {name}": noisy_gradient(*cases()[name]) for name in names})
+        return
     from pgbb_fast.kernels.cuda import api, compile, records, sums
 
     assert compile.SIMULATED
@@ -254,28 +231,36 @@ def streamed_case():
     return "huber_fixed", True, records, draws, Mechanism(1.5, 300_000, 1.0), Stream(rng.integers(0, 2**32, 8), 3)
 
 
+MODULE = "tests.kernels.test_cuda_simulated"
+# what is run without the slow tests
+QUICK = ["quantile_gaussian, q = 0.3", "huber_concomitant, not finite", "int8, packed, block order"]
+
+
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulated(common_folder):
     """What the simulator computed."""
-    path = tmp_path_factory.mktemp("cuda") / "simulated.npz"
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, str(HERE), str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    with np.load(path) as numbers:
-        return dict(numbers)
+    return simulator.simulated_by(MODULE, common_folder)
 
 
+@pytest.mark.slow
 def test_the_cipher_of_the_kernels_matches_the_rfc(simulated):
     wanted = [[int(word, 16) for word in words.split()] for _, _, words in VECTORS]
     assert simulated["words"].tolist() == wanted
 
 
+def test_a_few_releases_equal_the_reference(common_folder):
+    got = simulator.simulated_by(MODULE, common_folder, *QUICK)
+    for name in QUICK:
+        check(got[f"noisy {name}"], *cases()[name])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(cases()))
 def test_a_release_equals_the_reference(simulated, name):
     check(simulated[f"noisy {name}"], *cases()[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [f"{loss}, q = {q}" for loss in LOSSES for q in RATES])
 def test_a_release_has_the_bits_of_the_cpu(simulated, name):
     """The same minibatch, the same roundings and the same noise."""
@@ -290,7 +275,7 @@ def test_a_release_has_the_bits_of_the_cpu(simulated, name):
 
 def check(got, loss, intercept, records, draws, mechanism, stream):
     """A release against the reference, within the tolerance of single precision; the noise is the same."""
-    want = steps.expected(loss, intercept, records, draws, mechanism, stream)
+    want = expected(loss, intercept, records, draws, mechanism, stream)
     noise = reference.noise(draws.theta.shape, mechanism, stream)
     assert got.shape == want.shape
     assert np.abs(got - noise - want).max() <= allowed(loss, records, draws, mechanism, stream)
@@ -303,9 +288,10 @@ def allowed(loss, records, draws, mechanism, stream):
         x, y, _ = reference.steps.decoded(records, draws.theta.shape[1] - 2)
         records = Records(x, y, records.block)
     finite = records._replace(x=np.where(np.abs(records.x) <= 1e3, records.x, 0.0))
-    return steps.tolerance(loss, finite, draws, mechanism, stream)
+    return tolerance(loss, finite, draws, mechanism, stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOMENTS)
 def test_score_moments_equal_the_reference(simulated, name):
     loss, intercept, records, draws, clip = moment_case(name)
@@ -316,6 +302,7 @@ def test_score_moments_equal_the_reference(simulated, name):
     assert np.array_equal(got, got.T)
 
 
+@pytest.mark.slow
 def test_records_streamed_in_chunks_give_the_same_release(simulated):
     assert simulated["sizes"].tolist() == [2**20, 2**20, 300_000]
     loss, intercept, records, draws, mechanism, stream = streamed_case()
@@ -329,12 +316,14 @@ def test_records_streamed_in_chunks_give_the_same_release(simulated):
     assert np.abs(simulated["streamed moments"] - want).max() <= len(records.x) * (1 + 64 * 2.0**-53 * GRID)
 
 
+@pytest.mark.slow
 def test_numbers_that_are_not_finite_are_found(simulated):
     assert simulated["finite"].tolist() == [True, False, False, False]
     for encoding in ("float16", "bfloat16"):
         assert simulated[f"finite {encoding}"].tolist() == [True, False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", UNIT_TYPES)
 def test_columns_mapped_on_the_device_have_the_bits_of_the_host(simulated, dtype):
     bounds, centre, radius = UNIT_MAP
@@ -343,10 +332,11 @@ def test_columns_mapped_on_the_device_have_the_bits_of_the_host(simulated, dtype
     assert np.array_equal(simulated[f"unit {dtype}"], ((inside - centre) / radius).astype(np.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "q"), [("all", 1.0), ("mask", 0.5)])
 def test_sums_leave_32_bits_in_time(simulated, name, q):
     check(simulated[f"flushed {name}"], *case("huber_concomitant", 600, 1, 1, 4, q))
 
 
 if __name__ == "__main__":
-    simulate(sys.argv[1])
+    simulate(*sys.argv[1:])

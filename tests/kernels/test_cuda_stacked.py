@@ -1,14 +1,10 @@
 """The stacked CUDA kernels on the simulator: the reference within a derived tolerance, and the CPU kernels' bits.
 
-As in ``test_cuda_simulated`` this file is run once as a script, which writes every case's numbers.
+As in ``test_cuda_simulated`` this module is run once on the simulator, in a process of its own.
 """
 
-import importlib.util
 import math
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +13,9 @@ from pgbb_fast.kernels import reference
 from pgbb_fast.kernels.arguments import Records, Stack, Stream
 from pgbb_fast.kernels.cuda import stacked_plan
 from pgbb_fast.kernels.scalar.losses import WITH_SCALE
+from tests.kernels import simulator
+from tests.kernels.cases import GRID, REGRESSION
 
-HERE = Path(__file__).resolve()
-GRID = 2**32
-LOSSES = sorted(reference.REGRESSION_SLOPES)
 MAP = np.array([0.01, 0.0], np.float32)
 
 
@@ -66,7 +61,7 @@ def compact(made):
 
 def cases():
     """Name of a case to its arguments; 12 features, 9 rules, and minibatches of two don't fit into registers."""
-    made = {loss: case(loss, 70, 3, 2) for loss in LOSSES}
+    made = {loss: case(loss, 70, 3, 2) for loss in REGRESSION}
     made["one rule, no intercept"] = case("quantile_gaussian", 65, 3, 1, intercept=False)
     made["nothing shortened"] = case("quantile_gaussian", 65, 3, 2, clip=50.0, bound=50.0)
     made["mask"] = case("huber_concomitant", 130, 3, 1, 0.4)
@@ -111,15 +106,15 @@ def moment_case(name):
     return "linear", intercept, records, stack._replace(mix=one, feature_bound=stack.clip)
 
 
-def simulate(path: str) -> None:
-    """Run everything on the simulator and write the numbers."""
-    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+def simulate(path: str, *names: str) -> None:
+    """Run everything, or the releases named, on the simulator and write the numbers."""
+    simulator.start()
+    if names:
+        from pgbb_fast.kernels.cuda.api import noisy_stacked
 
-    spec = importlib.util.spec_from_file_location("simulated", HERE.with_name("test_cuda_simulated.py"))
-    other = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(other)
-    FakeCUDAShared.array = other._shared_array
-    sys.setswitchinterval(2e-4)
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            np.savez(path, **{f"noisy {name}": noisy_stacked(*cases()[name]) for name in names})
+        return
     from pgbb_fast.kernels.cuda import api, compile, records, stacked, stacked_registers
 
     assert compile.SIMULATED
@@ -149,16 +144,14 @@ def simulate(path: str) -> None:
     np.savez(path, **out)
 
 
+MODULE = "tests.kernels.test_cuda_stacked"
+QUICK = ["quantile_gaussian", "tile, infinite"]     # what is run without the slow tests
+
+
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulated(common_folder):
     """What the simulator computed."""
-    path = tmp_path_factory.mktemp("cuda") / "stacked.npz"
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    command = [sys.executable, str(HERE), str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    with np.load(path) as numbers:
-        return dict(numbers)
+    return simulator.simulated_by(MODULE, common_folder)
 
 
 def tolerance(loss, intercept, records, stack, stream):
@@ -202,6 +195,13 @@ def check(got, arguments):
     assert np.abs(got - want).max() <= tolerance(*arguments)
 
 
+def test_a_few_releases_equal_the_reference(common_folder):
+    got = simulator.simulated_by(MODULE, common_folder, *QUICK)
+    for name in QUICK:
+        check(got[f"noisy {name}"], cases()[name])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(cases()))
 def test_a_release_equals_the_reference(simulated, name):
     check(simulated[f"noisy {name}"], cases()[name])
@@ -211,6 +211,7 @@ BITS = ["huber_concomitant", "quantile_gaussian", "one rule, no intercept", "not
 BITS += ["ragged, n = 129", "nan", "huge", "tile", "tile, mask", "tile, infinite", "tile, huge"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BITS)
 def test_a_release_has_the_bits_of_the_cpu(simulated, name):
     """The same minibatch, the same roundings and the same noise, whichever kernel it is; of losses and sizes that
@@ -230,6 +231,7 @@ def test_the_cases_shorten_some_features_and_some_scores():
         assert np.abs(other * (part.get("clip", stack.clip) / stack.clip) - want).max() > 100 * tolerance(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*MOMENTS, "features"])
 def test_moments_equal_the_reference(simulated, name):
     check_moments(simulated[f"moments {name}"], name)
@@ -245,6 +247,7 @@ def check_moments(got, name):
     assert want.any()
 
 
+@pytest.mark.slow
 def test_chunks_and_tiles_in_memory_and_early_flushes_change_nothing(simulated):
     for got in simulated["streamed"]:
         assert np.array_equal(got, simulated["noisy huber_concomitant"])
@@ -253,6 +256,7 @@ def test_chunks_and_tiles_in_memory_and_early_flushes_change_nothing(simulated):
     assert np.array_equal(simulated["flushed"], simulated[f"noisy {FLUSHED}"])
 
 
+@pytest.mark.slow
 def test_a_record_has_at_most_the_length_of_the_bound(simulated):
     """And nearly that where it is shortened."""
     assert (simulated["alone"] <= 1.0).all()
@@ -282,4 +286,4 @@ def test_arrays_of_other_shapes_are_refused_before_a_kernel_reads_them():
 
 
 if __name__ == "__main__":
-    simulate(sys.argv[1])
+    simulate(*sys.argv[1:])

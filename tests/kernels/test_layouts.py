@@ -19,7 +19,9 @@ from pgbb_fast.kernels.cpu.intrinsics import VECTOR, look_up
 from pgbb_fast.kernels.cpu.order import to_block_order
 from pgbb_fast.kernels.cpu.threads import run
 from pgbb_fast.kernels.layout import stored
+from tests.problems import bfloat16
 
+ROOT = Path(__file__).resolve().parents[2]
 GRID = 2**32
 N, P, K, S = 3_001, 5, 3, 7
 
@@ -40,11 +42,6 @@ def problem(p: int = P, dtype: type = np.float32):
     theta = np.abs(rng.normal(0, 0.5, (K, p + 2))) + 0.1
     draws = Draws(theta, weights, np.tile([1.345, 0.71], (K, 1)))
     return table, block, draws, Stream(rng.integers(0, 2**32, 8), 5)
-
-
-def bfloat16(values):
-    """Numbers cut to the upper 16 bits of their single-precision form."""
-    return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
 
 
 def layouts(table, block, table_map=NO_MAP, id_types=(np.int32,), by_columns=False):
@@ -360,13 +357,12 @@ def test_block_order_in_place_keeps_every_record_with_its_block(n, packed):
 WITHOUT_AVX512 = """
 import sys
 import numpy as np
-sys.path.insert(0, sys.argv[1])
-import test_layouts as here
+from tests.kernels import test_layouts as here
 from pgbb_fast.kernels.cpu.intrinsics import VECTOR
 assert VECTOR == 8
 table, block, draws, stream = here.problem()
 records = here.Records(table[:, :-1].copy(), table[:, -1].copy(), block.astype(np.uint8))
-np.save(sys.argv[2], [here.sums(records, draws, stream, q) for q in (0.02, 1.0)])
+np.save(sys.argv[1], [here.sums(records, draws, stream, q) for q in (0.02, 1.0)])
 """
 
 
@@ -374,8 +370,8 @@ np.save(sys.argv[2], [here.sums(records, draws, stream, q) for q in (0.02, 1.0)]
 def test_a_processor_without_avx512_gets_the_same_bits(tmp_path):
     features = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+sse4.2,+popcnt"
     environment = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
-    command = [sys.executable, "-c", WITHOUT_AVX512, str(Path(__file__).parent), str(tmp_path / "sums.npy")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", WITHOUT_AVX512, str(tmp_path / "sums.npy")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2_000:]
     table, block, draws, stream = problem()
     records = Records(table[:, :-1].copy(), table[:, -1].copy(), block.astype(np.uint8))

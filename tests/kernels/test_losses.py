@@ -171,6 +171,7 @@ SMOOTH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SMOOTH))
 def test_smooth_functions_are_within_1e_7_at_every_single_precision_number(name):
     """A proof by going through them: every positive number from 2^-24 to the end of the fit, and its opposite.  Both
@@ -208,6 +209,7 @@ def test_smooth_functions_are_within_1e_7_at_every_single_precision_number(name)
     assert math.isnan(function(np.float32("nan")))
 
 
+@pytest.mark.slow
 def test_the_exponential_is_as_near_as_it_says():
     """Every single-precision number from 2^-24 to 16 and its opposite, against libm's in double precision."""
     function = formulas.exponential

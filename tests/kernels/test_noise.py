@@ -17,6 +17,7 @@ from pgbb_fast.kernels import cpu, reference
 from pgbb_fast.kernels.cpu import noise as compiled
 from pgbb_fast.kernels.reference import random as slow
 from pgbb_fast.kernels.scalar import normal
+from tests.auditing import box_muller_reaches
 
 KEY = np.random.default_rng(5).integers(0, 2**32, 8)
 TABLE = np.array(normal.thresholds())
@@ -153,6 +154,7 @@ def plain(sigma, number, key):
     return int(normal.rounded_normal(*normal.scale_of(sigma), key, 3, number, TABLE, room))
 
 
+@pytest.mark.slow
 def test_ties_are_decided_by_later_words(others, monkeypatch):
     """Ties with other uniforms and with thresholds, and numbers that take many uniforms."""
     seen = {"fourth word": 0, "page": 0, "threshold": 0}
@@ -244,16 +246,6 @@ def test_the_last_bits_are_uniform_near_zero_too(sigma):
     for part in (noise, noise[np.abs(noise) < sigma / 50]):
         assert part.size > 5_000
         assert stats.chisquare(np.bincount(part % 64, minlength=64)).pvalue > 1e-6
-
-
-def box_muller_reaches(a, b, sigma):
-    """Whether the integers (a, b) can be the rounded coordinates of sigma times a pair by Box and Muller (1958), whose
-    radius is sqrt(-2 log U) with U = 1 - k 2^-53 near one: is there such a radius within a square of that centre?"""
-    near = np.hypot(np.maximum(np.abs(a) - 0.5, 0), np.maximum(np.abs(b) - 0.5, 0)) / sigma
-    far = np.hypot(np.abs(a) + 0.5, np.abs(b) + 0.5) / sigma
-    least, most = (-np.expm1(-(radius**2) / 2) * 2.0**53 for radius in (near, far))
-    slack = 2.0**-48    # for the radius's own rounding and that of these two, relative
-    return np.floor(most * (1 + slack)) >= np.ceil(least * (1 - slack))
 
 
 def test_pairs_near_zero_reach_every_square():

@@ -110,6 +110,7 @@ def test_rates_are_those_told():
         assert stats.chisquare(taken, expected).pvalue > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("q", [0.01, 0.25])
 def test_each_record_and_each_pair_of_neighbours_is_drawn_at_the_told_rate(q):
     """Over many steps: single counts are binomial(q), those of neighbours (also over a chunk's edge) binomial(q^2)."""

@@ -1,8 +1,6 @@
 """The step of the CUDA graph, run on the CPU: it trains as ``train`` does, and its state can be set back."""
 
-import importlib.util
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +13,7 @@ from pgbb_fast.network import device_training
 from pgbb_fast.network.generator import Generator
 from pgbb_fast.network.training import Optimiser, _Inputs, train
 from pgbb_fast.release.blocked import Keys
-
-spec = importlib.util.spec_from_file_location("test_training", Path(__file__).with_name("test_training.py"))
-training = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(training)
+from tests.network import training
 
 
 class CpuRelease:

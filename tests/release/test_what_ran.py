@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-from spying import BUDGET, GRID, PUBLIC, WORD, regression, size_is, wrap
 
 from pgbb_fast import (
     Optimiser,
@@ -43,6 +42,8 @@ from pgbb_fast.network import training
 from pgbb_fast.release import blocked as releases
 from pgbb_fast.release import medians
 from pgbb_fast.release.blocked import Problem
+from tests.problems import PUBLIC, regression
+from tests.spying import BUDGET, GRID, WORD, size_is, wrap
 
 N = 300
 RNG = np.random.default_rng(0)

@@ -89,6 +89,7 @@ def test_the_bases_themselves_work(command, place):
 CHEAP = [(command, option) for command in ("draw", "epsilon", "sigma", "curve", "fit") for option in BASES[command][1]]
 
 
+@pytest.mark.slow
 @given(which=st.sampled_from(CHEAP), text=st.sampled_from(TEXTS) | st.text(max_size=4))
 @settings(max_examples=150)
 def test_one_odd_option(which, text, place):

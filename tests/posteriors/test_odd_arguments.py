@@ -122,7 +122,15 @@ def comes_or_is_refused(call, posterior, given):
     return False
 
 
-@pytest.mark.parametrize(("name", "argument"), [(name, a) for name, (_, wanted) in CALLS.items() for a in wanted])
+SLOW = ("sweep", "summary", "band")
+ARGUMENTS = [
+    pytest.param(name, argument, marks=[pytest.mark.slow] if name in SLOW else [])
+    for name, (_, wanted) in CALLS.items()
+    for argument in wanted
+]
+
+
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_one_odd_argument(name, argument, posteriors, tmp_path, monkeypatch):
     """Each value for each argument, in turn on each kind of posterior that the value may matter to."""
     monkeypatch.chdir(tmp_path)

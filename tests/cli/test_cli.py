@@ -4,14 +4,10 @@ import json
 import subprocess
 import sys
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pgbb_fast.cli import main
-from pgbb_fast.data import bounds_of, parse_bounds, polynomial_terms, read_columns
-from pgbb_fast.errors import DataError, DomainError
 
 
 def run(*arguments: str, capsys) -> tuple[int, str, str]:
@@ -20,24 +16,6 @@ def run(*arguments: str, capsys) -> tuple[int, str, str]:
         main(list(arguments))
     out = capsys.readouterr()
     return int(stop.value.code or 0), out.out, out.err
-
-
-@pytest.fixture
-def parquet(tmp_path):
-    rng = np.random.default_rng(0)
-    a, b = rng.uniform(0, 10, 800), rng.integers(0, 5, 800)
-    table = pa.table(
-        {
-            "a": a,
-            "b": b.astype(np.int8),
-            "y": 1 + 0.3 * a - 0.2 * b + rng.normal(0, 0.5, 800),
-            "name": ["x"] * 800,
-            "gap": pa.array([None, *range(799)], pa.int64()),
-        }
-    )
-    path = tmp_path / "data.parquet"
-    pq.write_table(table, path)
-    return str(path)
 
 
 FIT = ["--target", "y", "--features", "a,b", "--bounds", "a=0:10,b=0:5,y=-5:10", "--epsilon", "2", "--delta", "1e-4"]
@@ -175,6 +153,7 @@ def test_bounds_and_methods(capsys):
     assert tight["epsilon"] < loose[0] < loose[1]
 
 
+@pytest.mark.slow
 def test_curves_and_their_pictures(tmp_path, capsys):
     shape = ["--n", "1000", "--delta", "1e-3", "--steps", "100"]
     png = tmp_path / "a.png"
@@ -226,23 +205,6 @@ def test_help_is_quick_and_complete():
         assert f"\n  {command} " in out
 
 
-def test_bounds_of_columns():
-    bounds = parse_bounds("a=-2:3, b=1:4")
-    assert bounds == {"a": (-2.0, 3.0), "b": (1.0, 4.0)}
-    assert bounds_of("b", bounds) == (1.0, 4.0)
-    with pytest.raises(DomainError, match="none for c"):
-        bounds_of("c", bounds)
-    with pytest.raises(DomainError, match="twice"):
-        parse_bounds("a=0:1,a=0:2")
-
-
-def test_powers():
-    assert polynomial_terms(["a", "b^2", "b", "c"]) == {"a": 1, "b": 2, "c": 1}
-    for terms, word in ((["b^2"], "lower powers"), (["a", "a^3"], "lower powers"), (["a", "b", "a"], "duplicate")):
-        with pytest.raises(DomainError, match=word):
-            polynomial_terms(terms)
-
-
 def test_fit_with_a_power(parquet, capsys):
     options = [*FIT[:2], "--features", "b,a,a^2", *FIT[4:]]
     code, out, _ = run("fit", parquet, *options, *QUICK, "--json", capsys=capsys)
@@ -254,14 +216,6 @@ def test_delta_is_one_over_n_unless_given(parquet, capsys):
     code, out, _ = run("fit", parquet, *FIT[:-2], *QUICK, "--json", capsys=capsys)
     assert code == 0
     assert json.loads(out)["privacy"]["delta"] == 1 / 800
-
-
-def test_columns(parquet):
-    table = read_columns(parquet, ["b", "a"])
-    assert table.shape == (800, 2)
-    assert np.array_equal(table[:, 0], pq.read_table(parquet)["b"].to_numpy())
-    with pytest.raises(DataError, match="no file"):
-        read_columns("absent.parquet", ["a"])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import optimize
 
 from pgbb_fast import (
     Budget,
@@ -27,6 +27,7 @@ from pgbb_fast.baselines import DPSGLD, NoisyNewton
 from pgbb_fast.bootstrap import Mean
 from pgbb_fast.files import sealed_json
 from pgbb_fast.posteriors.base import Posterior
+from tests.problems import gaussian_delta
 
 N = 400
 RNG = np.random.default_rng(3)
@@ -41,21 +42,15 @@ def regressor(cls=PrivateQuantileRegressor, **budget):
     return cls(**{**PUBLIC, "epsilon": 1.0, "delta": 1e-6, **budget})
 
 
-def gaussian_delta(multiplier, epsilon):
-    """Balle and Wang (2018, theorem 8), mu = 2 over the multiplier: written here again."""
-    mu = 2.0 / multiplier
-    return stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-
-
 def gaussian_epsilon(multiplier, delta):
-    return optimize.brentq(lambda e: gaussian_delta(multiplier, e) - delta, 0.0, 100.0, xtol=1e-13)
+    return optimize.brentq(lambda e: gaussian_delta(2.0 / multiplier, e) - delta, 0.0, 100.0, xtol=1e-13)
 
 
 def test_shares_of_fits_use_the_budget_up_and_no_more():
     """Three equal Gaussian fits have mu over sqrt(3) each; a fourth of any size is refused, and nothing is charged."""
     budget = Budget(2.0, 1e-6)
     share = budget.share(3)
-    whole = optimize.brentq(lambda m: gaussian_delta(m, 2.0) - 1e-6, 0.5, 50.0, xtol=1e-13)
+    whole = optimize.brentq(lambda m: gaussian_delta(2.0 / m, 2.0) - 1e-6, 0.5, 50.0, xtol=1e-13)
     assert share["epsilon"] == pytest.approx(gaussian_epsilon(whole * math.sqrt(3.0), 1e-6), rel=1e-5)
     for cls in (PrivateQuantileRegressor, PrivateHuberRegressor, PrivateQuantileRegressor):
         model = regressor(cls, **share).fit(X, Y, budget=budget)
@@ -253,6 +248,7 @@ print(done)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_file_never_spend_more_than_it_holds(tmp_path):
     """Room for 25 charges, four processes that want 10 each: 25 are made, whoever makes them."""
     path = tmp_path / "b.json"
@@ -322,5 +318,5 @@ def test_an_adaptive_adversary_gains_nothing_over_one_release():
         ratio += part / 2 + np.sqrt(part) * rng.standard_normal(size)
         left -= part
     gain = np.maximum(1.0 - np.exp(epsilon - ratio), 0.0)
-    assert gain.mean() <= gaussian_delta(2.0 / mu, epsilon) + 4.5 * gain.std() / math.sqrt(size)
-    assert gain.mean() > 0.5 * gaussian_delta(2.0 / mu, epsilon)
+    assert gain.mean() <= gaussian_delta(mu, epsilon) + 4.5 * gain.std() / math.sqrt(size)
+    assert gain.mean() > 0.5 * gaussian_delta(mu, epsilon)

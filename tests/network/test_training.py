@@ -12,41 +12,9 @@ from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.network.generator import Generator
 from pgbb_fast.network.training import Optimiser, train
 from pgbb_fast.release import blocked as releases
-from pgbb_fast.release.blocked import Keys, Problem
+from pgbb_fast.release.blocked import Keys
 from pgbb_fast.release.blocks import partition
-
-S = 5
-
-
-def problem(seed: int, **changes) -> Problem:
-    rng = np.random.default_rng(seed)
-    n = 200
-    records = Records(
-        rng.uniform(-1, 1, (n, 2)).astype(np.float32),
-        rng.normal(size=n).astype(np.float32),
-        partition(n, S, np.random.default_rng(0)),
-    )
-    settings = {
-        "loss": losses.huber(),
-        "intercept": True,
-        "n_blocks": S,
-        "steps": 20,
-        "block_size": n // S,
-        "gamma": 0.7,
-        "clip": 1.0,
-        "sampling_threshold": 2**30,
-        "noise_multiplier": 2.0,
-        "draws_per_step": 2,
-    }
-    return Problem(**{**settings, "records": records, **changes})
-
-
-def generator() -> Generator:
-    return Generator(S, [[-2, 2], [-2, 2], [-2, 2], [0.01, 1]], seed=1)
-
-
-def parameters(model: Generator) -> torch.Tensor:
-    return torch.cat([p.detach().ravel() for p in model.parameters()])
+from tests.network.training import S, generator, parameters, problem
 
 
 def test_everything_but_the_releases_is_independent_of_the_records(monkeypatch):

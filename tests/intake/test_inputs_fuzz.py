@@ -3,12 +3,10 @@
 Fits stop before the kernels: everything public is settled, the records are read, checked and mapped."""
 
 import contextlib
-import importlib.util
 import itertools
 import math
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -34,10 +32,7 @@ from pgbb_fast.errors import DomainError
 from pgbb_fast.estimators.base import PrivateEstimator
 from pgbb_fast.intake.design import Design, interval
 from pgbb_fast.losses import huber
-
-spec = importlib.util.spec_from_file_location("containers", Path(__file__).with_name("containers.py"))
-containers = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(containers)
+from tests import containers
 
 N = 24
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}

@@ -39,6 +39,7 @@ def test_printed_numbers_bound_what_was_spent_and_not_more_than_was_asked(spent,
     assert float(free) >= spent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 0.3, 1 / 3, 0.1 + 0.2])
 def test_every_method_prints_delta_as_given_and_epsilon_within_the_budget(epsilon):
     delta = 1e-5

@@ -25,6 +25,7 @@ from pgbb_fast.posteriors.noise_aware import NoiseAwarePosterior
 from pgbb_fast.release import blocked as releases
 from pgbb_fast.release.blocked import Keys, Problem, release_design, release_moment
 from pgbb_fast.release.blocks import dirichlet, gamma_star, partition
+from tests.problems import blocked_problem
 
 S = 6
 WIDE = np.array([[-1e4, 1e4]] * 2)
@@ -32,25 +33,12 @@ WIDE = np.array([[-1e4, 1e4]] * 2)
 
 def problem(n: int = 600, seed: int = 0, loss: losses.Loss | None = None, **changes) -> Problem:
     rng = np.random.default_rng(seed)
-    records = Records(
-        rng.uniform(-1, 1, (n, 2)).astype(np.float32),
-        rng.normal(0, 0.3, n).astype(np.float32),
-        partition(n, S, np.random.default_rng(1)),
-    )
+    x, y, block = rng.uniform(-1, 1, (n, 2)), rng.normal(0, 0.3, n), partition(n, S, np.random.default_rng(1))
     settings = {
-        "records": records,
-        "loss": loss or losses.huber(),
-        "intercept": True,
-        "n_blocks": S,
-        "block_size": n // S,
-        "gamma": gamma_star(n=n, n_blocks=S),
-        "clip": 1.5,
-        "sampling_threshold": 2**31,
-        "noise_multiplier": 1.0,
-        "draws_per_step": 1,
-        "steps": 400,
-    }
-    return Problem(**{**settings, **changes})
+        "gamma": gamma_star(n=n, n_blocks=S), "clip": 1.5, "sampling_threshold": 2**31, "noise_multiplier": 1.0,
+        "draws_per_step": 1, "steps": 400,
+    }  # fmt: skip
+    return blocked_problem(x, y, block, loss or losses.huber(), S, **{**settings, **changes})
 
 
 def synthetic(segments: int, per: int, seed: int = 0):
@@ -388,6 +376,7 @@ def test_gradients_are_asked_for_inside_the_box_and_once_a_step(monkeypatch):
     assert (theta <= box[:, 1]).all()
 
 
+@pytest.mark.slow
 def test_location_of_a_quadratic_loss_is_the_mean_and_its_error_is_the_stated_one():
     """Means: H = I exactly, so theta_0's error over 150 seeds is chi-square with its stated variance (1e-6)."""
     rng = np.random.default_rng(8)
@@ -406,6 +395,7 @@ def test_location_of_a_quadratic_loss_is_the_mean_and_its_error_is_the_stated_on
     assert stats.chi2.ppf(5e-7, 300) < total < stats.chi2.isf(5e-7, 300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.0])
 def test_intervals_of_means_cover(share):
     """95% intervals for a population mean: 150 fits x 2 columns; binomial two-sided false alarm about 1e-4 each side,
@@ -424,6 +414,7 @@ def test_intervals_of_means_cover(share):
     assert stats.binom.ppf(1e-4, 300, 0.95) <= covered <= 299
 
 
+@pytest.mark.slow
 def test_variances_are_split_and_the_split_adds_up():
     rng = np.random.default_rng(10)
     X = rng.uniform(-1, 1, (5_000, 2))

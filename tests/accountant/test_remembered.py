@@ -70,7 +70,12 @@ def test_files_hold_public_numbers_only_and_are_the_owners(kept):
     assert question[1:] == [1.0, 1e-5, 0.0, 1]
 
 
-@pytest.mark.parametrize("answer", [[0.1], [-1.0], [math.nan], [], "x", None, {"a": 1}, [[1.0]], [1e-3], 7])
+ANSWERS = [
+    [0.1], [-1.0], [math.nan], [], "x", None, {"a": 1}, [[1.0]], pytest.param([1e-3], marks=pytest.mark.slow), 7,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
 def test_an_answer_that_does_not_hold_is_searched_for_again(kept, answer):
     truth = privacy.calibrate(MECHANISM, **BUDGET)
     (path,) = kept.iterdir()

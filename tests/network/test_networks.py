@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from pgbb_fast.kernels.arguments import Records
 from pgbb_fast.losses import huber
 from pgbb_fast.network import training
 from pgbb_fast.network.generator import ACTIVATIONS, Generator
@@ -14,6 +13,7 @@ from pgbb_fast.network.networks import Networks
 from pgbb_fast.network.training import train, train_together
 from pgbb_fast.release.blocked import Keys, Problem
 from pgbb_fast.release.blocks import partition
+from tests.problems import blocked_problem
 
 S, K = 5, 3
 BOX = [[-2.0, 2.0], [-1.0, 3.0], [0.01, 1.0]]  # intercept, one slope, scale
@@ -31,19 +31,7 @@ Pair = tuple[torch.Tensor, list[torch.Tensor]]
 def problem(seed: int, steps: int = 20) -> Problem:
     rng = np.random.default_rng(seed)
     x, y = rng.uniform(-1, 1, (50, 1)).astype(np.float32), rng.normal(size=50).astype(np.float32)
-    return Problem(
-        records=Records(x, y, partition(50, S, rng)),
-        loss=huber(),
-        intercept=True,
-        n_blocks=S,
-        block_size=10,
-        gamma=0.7,
-        clip=1.0,
-        sampling_threshold=2**30,
-        noise_multiplier=2.0,
-        draws_per_step=2,
-        steps=steps,
-    )
+    return blocked_problem(x, y, partition(50, S, rng), huber(), S, steps=steps)
 
 
 def exact(generator: Generator, x: torch.Tensor, gradient: torch.Tensor) -> Pair:

@@ -1,0 +1,1 @@
+"""The first paper's experiments: ``python -m bench.paper.run``."""
