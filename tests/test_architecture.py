@@ -39,6 +39,7 @@ def test_light_imports_bring_in_neither_torch_nor_numba(module):
     assert out.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_every_public_name_is_there():
     out = python("import pgbb_fast; print(all(getattr(pgbb_fast, name) is not None for name in pgbb_fast.__all__))")
     assert out.strip() == "True"

@@ -173,6 +173,7 @@ def test_every_entry_refuses_without_a_word_of_the_values(entry):
                     assert error.startswith("DataError: "), (name, error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ["quantile", "M", "m out of n"])
 def test_what_is_released_and_saved_names_columns_and_no_values(entry, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))

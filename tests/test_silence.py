@@ -89,6 +89,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_fit_says_nothing_and_is_the_same_under_every_filter(name, capfd):
     make, records = CASES[name]

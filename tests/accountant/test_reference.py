@@ -136,6 +136,7 @@ def test_tiny_delta_is_finite_and_monotone():
         assert high <= epsilon(plain(3.3e-4, 4.0, 10_000), delta=d, method="renyi")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize(("noise", "count"), [(1.0, 1), (5.0, 30), (200.0, 100_000)])
 def test_full_batch_gaussian_is_exact(adjacency, noise, count):

@@ -51,6 +51,7 @@ def calls():
     ]
 
 
+@pytest.mark.slow
 def test_a_later_process_asks_the_accountant_once_and_searches_nothing(kept, monkeypatch):
     first = calls()
     assert len(list(kept.iterdir())) == len(first)

@@ -62,6 +62,7 @@ def test_epsilon_and_delta_are_above_the_oracle_near_it_and_inverse(m, exact, er
     assert delta(m, epsilon=value) == pytest.approx(1e-5, rel=0.01)
 
 
+@pytest.mark.slow
 def test_bracket_holds_the_oracle():
     m, exact, error = CASES[1]
     low, high = epsilon_bounds(m, delta=1e-5)

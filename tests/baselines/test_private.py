@@ -256,6 +256,7 @@ def test_noisy_gibbs_regression_tends_to_the_conjugate_posterior():
     np.testing.assert_allclose((sample.mean(axis=0) - beta) / sd, 0.0, atol=0.08)
 
 
+@pytest.mark.slow
 def test_noisy_gibbs_means_tend_to_the_conjugate_posteriors():
     rng = np.random.default_rng(2)
     x = rng.normal(1.5, 0.5, (500, 1))

@@ -123,6 +123,7 @@ def test_columns_of_draws_have_names_of_their_own(place):
 CANARY = 7.125  # its bits occur nowhere else in the file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_a_parquet_file_with_damaged_pages_is_refused_without_its_values(dictionary, compression, tmp_path):

@@ -352,6 +352,7 @@ def test_without_a_response_and_from_a_data_frame(tmp_path):
     assert np.array_equal(Posterior.load(p.save(tmp_path / "own")).draws(5), p.draws(5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "int16", ">f8"])
 def test_records_are_read_where_they_are_and_values_outside_count_as_the_nearest_bound(dtype):
     rng = np.random.default_rng(8)

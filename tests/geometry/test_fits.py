@@ -238,6 +238,7 @@ def families():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["quantile", "huber", "expectile", "logistic", "own"])
 def test_fits_are_where_statsmodels_is_and_as_wide_as_planned(family):
     """The exact fit of the same records lies within 4.5 privacy standard deviations (a false alarm in 2e-4 of runs)."""

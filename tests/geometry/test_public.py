@@ -76,6 +76,7 @@ def test_the_central_rule():
     assert logistic().central().kernel == "logistic"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(20, 10**8),

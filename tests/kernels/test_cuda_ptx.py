@@ -67,6 +67,7 @@ def test_stacked_kernels_assemble_without_spills(loss, p, L, sampled, cc):
         assert result.ptx.count("ld.shared.v4") >= L * (p + 1) // 4
 
 
+@pytest.mark.slow
 def test_half_precision_is_converted_exactly():
     """float16 by the instruction for it, bfloat16 by a shift."""
     for encoding, wanted in (("float16", "cvt.f32.f16"), ("bfloat16", "shl.b32")):
@@ -91,6 +92,7 @@ def test_small_kernels_assemble_without_spills(cc):
             assert ptx.assemble(kernel, signature, cc).fits, name
 
 
+@pytest.mark.slow
 def test_the_committed_table_has_every_kernel_and_all_of_them_fit():
     rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", ptx.TABLE.read_text(), re.MULTILINE)
     assert [row[0] for row in rows] == [name for name, _, _ in ptx.kernels()]

@@ -37,6 +37,7 @@ def logistic_density(z):
     return 1 / (2 * mpmath.cosh(mpmath.mpf(z) / 2)) ** 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slope", "density"),
     [

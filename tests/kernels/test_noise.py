@@ -179,6 +179,7 @@ def test_ties_are_decided_by_later_words(others, monkeypatch):
     assert min(seen.values()) > 30
 
 
+@pytest.mark.slow
 def test_roundings_that_64_bits_do_not_decide(others, monkeypatch):
     """One in 2^12 at the largest sigma: all bits of x are looked at then, and the fractions' integer comes out."""
     calls, carried = [0], normal.carried

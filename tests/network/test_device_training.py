@@ -50,7 +50,7 @@ def made(loss: str):
     return replace(problem, records=records), Generator(5, [[-1, 1]] * 2, hidden=(8,), seed=1)
 
 
-@pytest.mark.parametrize("loss", ["quantiles", "ridge", "mean"])
+@pytest.mark.parametrize("loss", [pytest.param("quantiles", marks=pytest.mark.slow), "ridge", "mean"])
 def test_the_step_of_the_graph_trains_as_the_plain_loop_does(loss):
     """More steps than are drawn at once; learning rates are in single precision here: 2^-24 of a sum of 1e-3 a step.
     Parameters are too: a few units in the last place of the largest."""

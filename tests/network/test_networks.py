@@ -130,6 +130,7 @@ def test_problems_of_different_length_are_refused():
         train_together([problem(1), problem(1, 3)], generators(count=2), [Keys.fresh(1)] * 2)
 
 
+@pytest.mark.slow
 def test_random_inputs_of_one_problem_do_not_depend_on_its_companions(monkeypatch):
     """The public randomness of a problem comes from its own keys."""
     seen: list[np.ndarray] = []

@@ -72,6 +72,7 @@ def test_averaging_keeps_the_mean_of_the_last_iterates():
     assert torch.allclose(parameters(model).double(), mean, rtol=0, atol=40 * 2**-24 * float(mean.abs().max()))
 
 
+@pytest.mark.slow
 def test_noise_free_training_reaches_the_weighted_solutions():
     """Means of two columns without noise: G(u) is the weighted mean of the block means, which is linear in u."""
     rng = np.random.default_rng(4)

@@ -122,7 +122,7 @@ def comes_or_is_refused(call, posterior, given):
     return False
 
 
-SLOW = ("sweep", "summary", "band")
+SLOW = ("sweep", "summary", "band", "effects", "draws", "arviz")
 ARGUMENTS = [
     pytest.param(name, argument, marks=[pytest.mark.slow] if name in SLOW else [])
     for name, (_, wanted) in CALLS.items()

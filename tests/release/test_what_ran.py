@@ -477,6 +477,7 @@ MUTATIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_spy_sees_the_mutation(mutation, monkeypatch):
     name, inner, outer = MUTATIONS[mutation]
