@@ -280,6 +280,7 @@ def test_normal_gibbs_at_heavy_noise_has_the_marginal_law():
     assert abs(sd / math.hypot(noise, 0.1 / math.sqrt(2000)) - 1) < 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [None, (0.2, 0.5, 0.9)])
 def test_newton_tends_to_the_exact_fit_with_the_usual_sandwich(levels):
     X, y = regression(4000)

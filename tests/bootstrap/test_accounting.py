@@ -36,6 +36,7 @@ def total(report):
     return ledger.epsilon(delta=report.delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_estimate_and_replicates_are_composed_within_the_budget_and_no_less_noise_would_do(share):
     report = calibrate(CASE, estimate_share=share, **BUDGET)

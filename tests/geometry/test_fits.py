@@ -258,6 +258,7 @@ def test_fits_are_where_statsmodels_is_and_as_wide_as_planned(family):
     assert model.plan(len(data[0])).epsilon == model.privacy_.epsilon
 
 
+@pytest.mark.slow
 def test_fits_cover_and_errors_of_rules_are_correlated():
     """Eight joint fits: 95% intervals of 96 coefficients miss at most 15 (P < 1e-4 at .95 if independent); differences
     between levels are narrower than independent intervals would make them."""

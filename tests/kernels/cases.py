@@ -45,7 +45,7 @@ def tolerance(loss, records, draws, mechanism, stream):
     """What single precision (v = 2^-24) may change, in units of 2^-32, for |x| <= 1.
 
     A slope's argument has at most p + 4 roundings of at most ``reach``, and ``steep`` bounds the slope's derivative in
-    it; the rational functions add 1e-7; clipping, the weight and the product add p + 20 roundings of at most the
+    it; the rational functions add 1e-7, the exponential what it says; clipping, the weight and the product add p + 20 roundings of at most the
     bound.  One record's term then moves by at most 2^22 of all this in units of C, plus one for rounding to the grid.
     """
     p, v = records.x.shape[1], 2.0**-24
@@ -60,8 +60,10 @@ def tolerance(loss, records, draws, mechanism, stream):
         "huber_fixed": 1.0,
         "logistic": 0.25,
         "expectile": max(first, 1 - first),
+        "poisson": second * math.exp(first),
         "mean": 1.0,
         "exponential_mean": 1 / s**2 + 1 / s,
     }[loss]
-    slope = steep * (p + 4) * v * reach + 1e-7
+    rough = 2.5e-7 * (1 + reach) * steep if loss == "poisson" else 1e-7
+    slope = steep * (p + 4) * v * reach + rough
     return (drawn * (2.0**22 * (slope * math.sqrt(p + 2) / mechanism.clip + (p + 20) * v) + 1)) * 2**10

@@ -158,7 +158,7 @@ def tolerance(loss, intercept, records, stack, stream):
     """What single precision (v = 2^-24) may change, in units of 2^-32, for |x| <= 1.
 
     A slope's argument has at most m + 4 roundings of at most ``reach``, and ``steep`` bounds the slope's derivative in
-    it; the rational functions add 1e-7.  V times the slopes, and W xbar, have L and m more roundings of sums of
+    it; the rational functions add 1e-7, the exponential what it says.  V times the slopes, and W xbar, have L and m more roundings of sums of
     absolute values.  Shortening f x~ to B, and the stack to C, moves no two vectors apart (a projection), and adds at
     most 3 m + 3 L + 30 roundings of a vector of at most C.  One record's term then moves by at most 2^22 of all this in
     units of C, plus one for rounding to the grid.
@@ -176,8 +176,10 @@ def tolerance(loss, intercept, records, stack, stream):
         "huber_fixed": (1.0, first),
         "logistic": (0.25, 1.0),
         "expectile": (max(first, 1 - first), second),
+        "poisson": (second * math.exp(first), max(second * math.exp(first), float(y.max(initial=0.0)))),
     }[loss]
-    slope = steep * (m + 4) * v * reach + 1e-7
+    rough = 2.5e-7 * (1 + reach) * steep if loss == "poisson" else 1e-7
+    slope = steep * (m + 4) * v * reach + rough
     mix = float(np.sqrt((np.abs(stack.mix).sum(axis=1) ** 2).sum()))
     moved = mix * (slope + (L + 2) * v * most) * stack.feature_bound
     moved += mix * most * (m + 2) * v * float(np.sqrt((np.abs(stack.map).sum(axis=1) ** 2).sum()))

@@ -201,6 +201,7 @@ def test_roundings_that_64_bits_do_not_decide(others, monkeypatch):
     assert rare >= 2
 
 
+@pytest.mark.slow
 def test_the_largest_noise_fits(others):
     """All bits set: cell 255, x = 1 - 2^-256, minus; -16 sigma, rounded, in 64 bits."""
     wanted = -round(Fraction(LARGEST) * 16 - Fraction(LARGEST) / 2**260)
