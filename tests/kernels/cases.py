@@ -45,8 +45,9 @@ def tolerance(loss, records, draws, mechanism, stream):
     """What single precision (v = 2^-24) may change, in units of 2^-32, for |x| <= 1.
 
     A slope's argument has at most p + 4 roundings of at most ``reach``, and ``steep`` bounds the slope's derivative in
-    it; the rational functions add 1e-7, the exponential what it says; clipping, the weight and the product add p + 20 roundings of at most the
-    bound.  One record's term then moves by at most 2^22 of all this in units of C, plus one for rounding to the grid.
+    it; the rational functions add 1e-7, the exponential what it says; clipping, the weight and the product add p + 20
+    roundings of at most the bound.  One record's term then moves by at most 2^22 of all this in units of C, plus one
+    for rounding to the grid.
     """
     p, v = records.x.shape[1], 2.0**-24
     drawn = int(reference.minibatch(stream.key, stream.step, len(records.x), mechanism.threshold).sum())

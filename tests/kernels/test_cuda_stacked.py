@@ -158,10 +158,10 @@ def tolerance(loss, intercept, records, stack, stream):
     """What single precision (v = 2^-24) may change, in units of 2^-32, for |x| <= 1.
 
     A slope's argument has at most m + 4 roundings of at most ``reach``, and ``steep`` bounds the slope's derivative in
-    it; the rational functions add 1e-7, the exponential what it says.  V times the slopes, and W xbar, have L and m more roundings of sums of
-    absolute values.  Shortening f x~ to B, and the stack to C, moves no two vectors apart (a projection), and adds at
-    most 3 m + 3 L + 30 roundings of a vector of at most C.  One record's term then moves by at most 2^22 of all this in
-    units of C, plus one for rounding to the grid.
+    it; the rational functions add 1e-7, the exponential what it says.  V times the slopes, and W xbar, have L and m
+    more roundings of sums of absolute values.  Shortening f x~ to B, and the stack to C, moves no two vectors apart (a
+    projection), and adds at most 3 m + 3 L + 30 roundings of a vector of at most C.  One record's term then moves by at
+    most 2^22 of all this in units of C, plus one for rounding to the grid.
     """
     v, (L, m) = 2.0**-24, (len(stack.theta), len(stack.map))
     drawn = int(reference.minibatch(stream.key, stream.step, len(records.x), stack.threshold).sum())
