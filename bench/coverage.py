@@ -1,4 +1,4 @@
-"""Coverage, error and width over the twelve cells of method.md section 9, against the floor of refinement.md.
+"""Coverage, error and width over the twelve cells of docs/method.md section 9, against the floor of docs/refinement.md.
 
     python -m bench.coverage --replicates 100 --table bench/results/coverage
 

@@ -3,7 +3,7 @@
     python -m bench.generator_study --replicates 20 --table bench/results/generator_study.md
 
 Every configuration is trained on the same replicates, all at once.  Measured: coverage, root mean square error and
-width over the floor of refinement.md (as in coverage.py), and, with little privacy noise (epsilon = 50, q = 1),
+width over the floor of docs/refinement.md (as in coverage.py), and, with little privacy noise (epsilon = 50, q = 1),
 how close the draws are to the exact blocked bootstrap: ratio of standard deviations, and the root mean square distance
 between G(u) and the exactly re-solved theta*(u) over the standard deviation of theta*(u).  Iterates are averaged every
 ``THIN`` steps.

@@ -1,4 +1,4 @@
-"""The simulated regressions of method.md section 9, their exact non-private fits, and the floor of refinement.md."""
+"""The simulated regressions of docs/method.md section 9, their exact fits, and the floor of docs/refinement.md."""
 
 from __future__ import annotations
 

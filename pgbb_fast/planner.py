@@ -159,7 +159,7 @@ def plan(
     Plan
         Sampling variance v M / H^2 with v = 1/n.  Privacy variance: kappa^2 times that, and what is not known of H
         (``geometry.schedule``); for the box (sigma / q)^2 / (R H^2) with R the releases that the location rests on
-        (refinement.md).
+        (docs/refinement.md).
     """
     who = "plan"
     loss = check.one_of(who, "loss", loss, LOSSES)

@@ -1,4 +1,4 @@
-"""Slopes of the losses over whole arrays (method.md section 6)."""
+"""Slopes of the losses over whole arrays (docs/method.md section 6)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""One training step's release, as method.md section 4 defines it, on the fixed-point grid of ``scalar.clip``."""
+"""One training step's release, as docs/method.md section 4 defines it, on the fixed-point grid of ``scalar.clip``."""
 
 from collections.abc import Callable
 

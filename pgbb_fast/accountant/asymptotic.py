@@ -1,7 +1,7 @@
 r"""The central-limit claim for the m-out-of-n bootstrap: an asymptotic statement, **not a bound**.
 
 As the replicates grow, the composition is claimed to approach mu-Gaussian differential privacy with
-:math:`\mu = \mu_B \sqrt{B (1 - p_0) (m/n) (1 + (m-1)/n)}` (method notes, section 8).  It needs B much larger than
+:math:`\mu = \mu_B \sqrt{B (1 - p_0) (m/n) (1 + (m-1)/n)}` (docs/method.md, section 8).  It needs B much larger than
 (n/m)^2 and can otherwise be badly optimistic: at n = 1000, m = 10, B = 1000, mu = 1 it claims delta(1) = 0.127
 where an explicit pair of databases gives 0.907.  The printed equation for mu_B is the reciprocal of this one.
 """

@@ -1,10 +1,10 @@
 r"""Masses that a pair (P, Q) gives to cells of its privacy loss L = log dP/dQ.
 
 Cells lie between points of the lattice h Z: [i h, (i+1) h], or wider ones where losses are rare.  For the symmetric
-pairs only losses above 0 are computed, the rest follows by exchanging P and Q: that is the antipodal pair of the
-accounting notes, section 1, and the pair of section 5, whose two directions cross at L = 0.  All probabilities are
-differences of normal upper tails, accurate relative to the tail at the cell's lower end, and each comes with a bound
-on its rounding error.
+pairs only losses above 0 are computed, the rest follows by exchanging P and Q: that is the antipodal pair of
+docs/accounting.md, section 1, and the pair of its section 5, whose two directions cross at L = 0.  All probabilities
+are differences of normal upper tails, accurate relative to the tail at the cell's lower end, and each comes with a
+bound on its rounding error.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def antipodal_cells(
     r"""Cells of the mixture over (r, weight) of (1-q) N(0,1) + q N(+-r,1).
 
     The threshold of loss e is :math:`x = [e/2 + \operatorname{asinh}(a \sinh(e/2))]/r`,
-    :math:`a = e^{r^2/2} (1-q)/q` (accounting notes, section 3).  Each node is cut at ``node_reach``
+    :math:`a = e^{r^2/2} (1-q)/q` (docs/accounting.md, section 3).  Each node is cut at ``node_reach``
     and at the loss ``cap``.
     """
     zero = r < 1e-150
@@ -144,7 +144,7 @@ def resampled_cells(
     r"""Cells above 0 of the mixture over (r, weight) of (1-p) N(0,1) + p N(r,1) against N(0,1).
 
     Below 0 the other direction is the larger and has the same cells with P and Q exchanged, so the pointwise
-    maximum of both hockey-stick curves is this symmetric pair (accounting notes, section 5).  That the first
+    maximum of both hockey-stick curves is this symmetric pair (docs/accounting.md, section 5).  That the first
     direction is the larger for every epsilon >= 0: with t = e^eps - 1 both are p H_k(N(r,1), N(0,1)) type
     divergences, the second with a smaller factor and a larger k.
     """

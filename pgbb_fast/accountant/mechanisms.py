@@ -32,7 +32,7 @@ def gamma_star(*, n: int, n_blocks: int) -> float:
     r"""Calibrated Dirichlet concentration :math:`\gamma^*(n, S) = (S (n+1) - 2 n) / (S (n-1))`.
 
     The root of the leading variance gap between the blocked and the ordinary Bayesian bootstrap
-    (method notes, section 2).  It depends on public numbers only.
+    (docs/method.md, section 2).  It depends on public numbers only.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from pgbb_fast.validation import integer
 def precise_log_moment(
     mechanism: BlockedGaussian | SubsampledGaussian, *, order: int, terms: int = 6, digits: int = 50
 ) -> Any:
-    """The closed form of accounting notes, section 2, for one release, with ``terms`` (even) = P, as an ``mpf``."""
+    """The closed form of docs/accounting.md, section 2, for one release, with ``terms`` (even) = P, as an ``mpf``."""
     who = "precise_log_moment"
     order = integer(who, "order", order, 2)
     _even(who, terms)

@@ -2,7 +2,7 @@ r"""Renyi accounting of the worst pair in closed form, for any integer order.
 
 For order :math:`\lambda` the moment of one release is
 :math:`H = E_0[(1 + q a)^\lambda (1 + q b)^{1-\lambda}]` with a = L1 - 1, b = L2 - 1 the likelihood ratios of
-N(+-r, 1) to N(0, 1) less one (accounting notes, sections 1 and 2), and ``log_moment`` returns an upper bound
+N(+-r, 1) to N(0, 1) less one (docs/accounting.md, sections 1 and 2), and ``log_moment`` returns an upper bound
 of :math:`A = \log E_u H`.  A composes by addition.
 """
 
@@ -55,7 +55,7 @@ def antipodal_log_moment(order: int, q: float, rho: float, law: SquareLaw, draws
               w_t = \sum_{l=t}^{P} |\kappa_l| \binom{l}{t}, \quad e(s, t) = ((s-t)^2 - (s+t)) / 2,
 
     :math:`F = 1 + G` the exponential moment of the squared weight, raised to the power K for a shared minibatch
-    (accounting notes, sections 2 and 4).  As the coefficients sum to one, G replaces F and gives H - 1 without
+    (docs/accounting.md, sections 2 and 4).  As the coefficients sum to one, G replaces F and gives H - 1 without
     cancelling the leading 1; what cancellation remains is bounded term by term and added.  Two further bounds
     are taken where they are smaller: H = E exp(2 lambda (lambda - 1) r^2) at q = 1, and joint convexity,
     :math:`H_q \le 1 - q + q H_1`.

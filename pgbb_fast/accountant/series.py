@@ -1,4 +1,4 @@
-r"""Proposition 2.2's series for the Renyi moment, with the remainder proved in the accounting notes, section 2.
+r"""Proposition 2.2's series for the Renyi moment, with the remainder proved in docs/accounting.md, section 2.
 
 The part of order q^2 is exact, :math:`2 \lambda (\lambda - 1) q^2 E_u \sinh(r^2)`; every further term is bounded
 through :math:`M_k(r) = E_0 (L - 1)^k = \sum_i c_{k,i} r^{2i}`, whose coefficients are non-negative:

@@ -2,7 +2,7 @@ r"""Exponential moments of a squared weight, :math:`G(x) = E\,e^{x U^2} - 1`, wi
 
 U is the Beta(gamma, (S-1) gamma) weight of one block, or the constant 1.  The moments
 :math:`E\,U^{2i} = (\gamma)_{2i} / (S\gamma)_{2i}` (rising factorials) give
-:math:`1 + G(x) = {}_2F_2(\gamma/2, (\gamma+1)/2; S\gamma/2, (S\gamma+1)/2; x)` (accounting notes, section 2).
+:math:`1 + G(x) = {}_2F_2(\gamma/2, (\gamma+1)/2; S\gamma/2, (S\gamma+1)/2; x)` (docs/accounting.md, section 2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exact posteriors that are *not private*: ordinary and blocked Bayesian bootstrap (method.md section 7)."""
+"""The exact posteriors that are *not private*: ordinary and blocked Bayesian bootstrap (docs/method.md section 7)."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ class MOutOfNBootstrap(_Bootstrap):
 class AsymptoticMOutOfNBootstrap(MOutOfNBootstrap):
     """The same with the noise of the papers' central limit: an asymptotic claim, **not a bound**.
 
-    At n = 1000, m = 10, B = 1000 an explicit pair of data sets violates it by far (accounting.md section 5).  For
+    At n = 1000, m = 10, B = 1000 an explicit pair of data sets violates it by far (docs/accounting.md section 5).  For
     comparisons on data that need no protection.
 
     Parameters

@@ -188,8 +188,8 @@ def asymptotic_report(
 ) -> BootstrapReport:
     """The central limit's noise for mu-Gaussian differential privacy in all: what it claims as B grows, **no bound**.
 
-    The replicates get mu sqrt(1 - share) (Dette and Graw, arXiv:2505.01197, with the scale of method.md section 8) and
-    the estimate mu sqrt(share), which is exact.
+    The replicates get mu sqrt(1 - share) (Dette and Graw, arXiv:2505.01197, with the scale of docs/method.md section
+    8) and the estimate mu sqrt(share), which is exact.
     """
     unit = replace(mechanism, noise_multiplier=1.0)
     calibrated = replace(mechanism, noise_multiplier=asymptotic_mu(unit) / (mu * math.sqrt(1.0 - estimate_share)))
@@ -211,7 +211,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def growth(n: int, resample_size: int, replicates: int) -> float:
-    """B (1 - p0) (1 + (m - 1)/n) / n: must vanish for the bootstrap to be consistent (method.md section 8)."""
+    """B (1 - p0) (1 + (m - 1)/n) / n: must vanish for the bootstrap to be consistent (docs/method.md section 8)."""
     mechanism = ResampledGaussian(n=n, resample_size=resample_size, replicates=replicates)
     return replicates * -math.expm1(mechanism.log_exclusion) * (1.0 + (resample_size - 1.0) / n) / n
 

@@ -113,16 +113,16 @@ class PrivateEstimator(Spender):
     geometry : {"scores", "box"}, optional
         The shape of the releases' noise.  "scores": that of the scores, in coordinates that are whitened by released
         second moments, all rules in one Gaussian release a step, all records with equal weights (docs/geometry.md).
-        "box": that of the public box, with Dirichlet weights over blocks (method.md section 4), as the paper's training
-        needs it.  By default "scores" where the estimator has it, unless one of the settings that only "box" has is
-        given: ``n_blocks``, ``gamma``, ``sampling_rate``, ``steps``, ``draws_per_step``, ``moment_share``,
+        "box": that of the public box, with Dirichlet weights over blocks (docs/method.md section 4), as the paper's
+        training needs it.  By default "scores" where the estimator has it, unless one of the settings that only "box"
+        has is given: ``n_blocks``, ``gamma``, ``sampling_rate``, ``steps``, ``draws_per_step``, ``moment_share``,
         ``training``, or a generator as posterior.
     n_blocks : int
         S, the number of blocks; at least 3, by default 20.
     gamma : float, optional
         Dirichlet concentration per block; by default gamma*(n, S), which depends on (n, S) only.
     posterior : {"noise-aware", "generator"}
-        How draws are made of the releases: from the local model with the noise's known law (refinement.md), or as
+        How draws are made of the releases: from the local model with the noise's known law (docs/refinement.md), or as
         outputs of a network G(u): fitted to that local model, or, with an ``Optimiser`` as ``training``, trained on the
         noisy gradients themselves (the paper's method; its intervals are too wide or too narrow, depending on the
         noise: bench/results/generator_study.md).

@@ -31,7 +31,7 @@ TRIALS, TRIAL_THETAS = 64, 5
 
 
 class PrivateMEstimator(PrivateEstimator):
-    """theta that minimises the mean of a loss of your own, written in torch (method.md section 6).
+    """theta that minimises the mean of a loss of your own, written in torch (docs/method.md section 6).
 
     Each record's gradient comes from torch.func and is clipped to ``clip``; minibatches, fixed-point sums, noise and
     account are those of the built-in losses.  It runs on the CPU, in torch and NumPy.  The mean loss should have one

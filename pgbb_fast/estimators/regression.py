@@ -283,7 +283,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
     Parameters
     ----------
     tau : float or sequence of float
-        Quantile level(s), each in (0, 1).  One budget pays for all of them (method.md section 5).
+        Quantile level(s), each in (0, 1).  One budget pays for all of them (docs/method.md section 5).
     bandwidth : float, optional
         Bandwidth h of the smoothing, in units of y.  By default one 64th of half the range of y times
         ((p + 1 + log n) / n)^0.4, the rate of Tan, Wang and Zhou (2022); it depends on public numbers only.
@@ -329,7 +329,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     Parameters
     ----------
     c : float or sequence of float
-        Huber's constant(s), in units of the scale.  One budget pays for several (method.md section 5).
+        Huber's constant(s), in units of the scale.  One budget pays for several (docs/method.md section 5).
     kappa : float, optional
         Consistency constant of the scale, for a single c; by default E psi_c(Z)^2, Z standard normal.
     **settings

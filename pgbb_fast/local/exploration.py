@@ -1,8 +1,8 @@
 """Where to ask for gradients: a search for the optimum, then small known displacements around it.
 
-theta of a release may be any function of public values and earlier releases (method.md section 4).  Near the optimum
-a gradient is linear in theta, so releases at well-spread theta give its slope H, its zero theta_0 and the block
-scores by least squares (refinement.md).  The spread is chosen for that:
+theta of a release may be any function of public values and earlier releases (docs/method.md section 4).  Near the
+optimum a gradient is linear in theta, so releases at well-spread theta give its slope H, its zero theta_0 and the block
+scores by least squares (docs/refinement.md).  The spread is chosen for that:
 
 * the relative error of H in a direction is (standard deviation of theta_0 due to the releases' noise) / (displacement),
   so displacements are ``reach`` such standard deviations;
@@ -101,8 +101,8 @@ def explore(
 ) -> ReleaseStatistics:
     """Spend ``problem.steps`` releases and return their statistics.
 
-    The rules of the draws are a quasi-random sample of P_tau (method.md section 5).  ``on_step(t)`` is told the number
-    of steps done, nothing else.
+    The rules of the draws are a quasi-random sample of P_tau (docs/method.md section 5).  ``on_step(t)`` is told the
+    number of steps done, nothing else.
     """
     chosen = settings or Exploration()
     T, K, S, L = problem.steps, problem.draws_per_step, problem.n_blocks, len(problem.loss.rules)

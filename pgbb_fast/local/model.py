@@ -1,8 +1,8 @@
 """The noise-aware posterior: what the releases say, given that the privacy noise's law is known.
 
-Near the optimum theta_0 a release is g = H (theta - theta_0) - sum_s (u_s - 1/S) h_s + noise (refinement.md).  Least
-squares over the releases gives H and theta_0 with an error of known covariance, the privacy part.  The sampling part
-is v H^-1 M H^-1, M the second moment of the scores and v known.  M comes from its own release where the budget has
+Near the optimum theta_0 a release is g = H (theta - theta_0) - sum_s (u_s - 1/S) h_s + noise (docs/refinement.md).
+Least squares over the releases gives H and theta_0 with an error of known covariance, the privacy part.  The sampling
+part is v H^-1 M H^-1, M the second moment of the scores and v known.  M comes from its own release where the budget has
 a share for it; else from the spread of the block scores and from the minibatch part of the residuals.
 """
 
@@ -301,7 +301,7 @@ def _drift(statistics: ReleaseStatistics, rule: int, weight: Array, hessian: Arr
 
 
 def estimated_response(statistics: ReleaseStatistics, problem: Problem, rule: int, local: LocalPosterior) -> Array:
-    """B (d, S) with theta*(u) = theta_0 + B (u - 1/S): H^-1 h_s for each block (refinement.md), noise and all."""
+    """B (d, S) with theta*(u) = theta_0 + B (u - 1/S): H^-1 h_s for each block (docs/refinement.md), noise and all."""
     weight, location = _used(statistics, problem, rule)
     fit = statistics.fit(rule, weight, location=location, with_scores=True)
     return np.asarray(np.linalg.solve(local.hessian.matrix, fit.scores.T))

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """Least squares of g on (1, theta - centre, u - 1/S), the model of refinement.md near the optimum.
+    """Least squares of g on (1, theta - centre, u - 1/S), the model of docs/refinement.md near the optimum.
 
     Attributes
     ----------

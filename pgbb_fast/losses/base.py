@@ -2,7 +2,7 @@
 
 A regression loss l(y, x'beta[, s]) has gradient (a x, b) with ``a`` its slope in the linear predictor and ``b`` its
 slope in the scale, so its norm is at most ``sqrt(A^2 B_x^2 + B^2)`` where ``|a| <= A``, ``|b| <= B``, ``|x| <= B_x``
-(method.md section 6).  The kernel clips at this bound all the same.
+(docs/method.md section 6).  The kernel clips at this bound all the same.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class SmoothedQuantile(Loss):
     is_quantile: ClassVar[bool] = True
 
     def rule_probabilities(self) -> Array:
-        """P_tau proportional to 1 / (tau (1 - tau)) (method.md section 5)."""
+        """P_tau proportional to 1 / (tau (1 - tau)) (docs/method.md section 5)."""
         tau = np.asarray(self.rules)
         p = 1.0 / (tau * (1.0 - tau))
         return np.asarray(p / p.sum())

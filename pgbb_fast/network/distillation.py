@@ -5,7 +5,7 @@ with a variance that adds up to (S - 1) times the privacy variance of the locati
 with variance sampling + (S - 1) privacy where sampling + privacy is wanted; and a response that has not converged is
 smaller by an amount that depends on the noise, the rate and n (measured: bench/results/generator_study.md).  The local
 model of the releases (:mod:`pgbb_fast.local.model`) knows the location theta_0 and the covariance V that the draws of
-each rule should have, and an estimate B of the response, theta_0 + B (u - 1/S) (B = H^-1 h in refinement.md).  The
+each rule should have, and an estimate B of the response, theta_0 + B (u - 1/S) (B = H^-1 h in docs/refinement.md).  The
 generator is fitted to
 
     theta(u) = theta_0 + V^{1/2} Q' (u - 1/S) / sqrt(c),    Cov(u) = c (I - 11'/S),  c = 1 / (S (S gamma + 1)),

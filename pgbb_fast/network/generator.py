@@ -1,4 +1,4 @@
-"""The generator G_phi(u) -> theta: a small network with a bounded output (method.md section 3)."""
+"""The generator G_phi(u) -> theta: a small network with a bounded output (docs/method.md section 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noisy training of the generator (method.md sections 4 and 5, the paper's Algorithms 1 and 2).
+"""Noisy training of the generator (docs/method.md sections 4 and 5, the paper's Algorithms 1 and 2).
 
 The optimiser, the schedule and the averages see the releases of :mod:`pgbb_fast.release.blocked` and nothing else.
 """

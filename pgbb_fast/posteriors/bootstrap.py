@@ -26,12 +26,12 @@ FEW = 12.0
 class BootstrapPosterior(Posterior):
     """theta = theta_bar - root / sqrt(n), with roots made of the released replicates.
 
-    method.md section 8 takes the roots sqrt(m) (theta*_b - theta_bar) as they are (:meth:`unadjusted_interval`).
+    docs/method.md section 8 takes the roots sqrt(m) (theta*_b - theta_bar) as they are (:meth:`unadjusted_interval`).
     They carry the replicates' noise, of known variance v_b = m sigma_b^2, and lack the estimate's, v_e = n sigma_e^2,
     so intervals are too wide wherever noise isn't negligible.  Draws here exchange one for the other: with
     S = Cov(roots), roots about their mean are multiplied by (S - v_b + v_e)^(1/2) S^(-1/2).  S is uncertain too: along
     each of its eigenvectors its variance has the posterior (B - 1) S / chi^2_(B-1), cut off below v_b.  Without noise
-    the draws are those of method.md section 8, centred.
+    the draws are those of docs/method.md section 8, centred.
 
     Parameters
     ----------
@@ -114,8 +114,9 @@ class BootstrapPosterior(Posterior):
         return text.replace("epsilon=", "asymptotic epsilon, no bound: ") if asymptotic else text
 
     def unadjusted_interval(self, level: float = 0.95) -> Array:
-        """The interval of method.md section 8, noise and all: [theta_bar - q_hi / sqrt(n), theta_bar - q_lo / sqrt(n)],
-        q the quantiles of sqrt(m) (theta*_b - theta_bar); (d, 2), natural units (Dette and Graw, arXiv:2505.01197)."""
+        """The interval of docs/method.md section 8, noise and all, [theta_bar - q_hi / sqrt(n), theta_bar - q_lo /
+        sqrt(n)], q the quantiles of sqrt(m) (theta*_b - theta_bar); (d, 2), natural units (Dette and Graw,
+        arXiv:2505.01197)."""
         tail = (1.0 - check.between("unadjusted_interval", "level", level, 0.0, 1.0)) / 2.0
         root = math.sqrt(self._m / self._n) * (self.replicates - self.estimate)
         high, low = np.quantile(root, [1.0 - tail, tail], axis=0)

@@ -1,8 +1,8 @@
 """The accounted releases: the only values computed from records that leave this module.
 
-One *step* releases Y = sum_{i in B} w_i clip_C(grad_i(theta)) + sigma Z for K values of theta (method.md section 4);
-two optional *moments* release the noisy second moments of the clipped scores and of the features.  Everything else in
-the package sees their results, never the records.
+One *step* releases Y = sum_{i in B} w_i clip_C(grad_i(theta)) + sigma Z for K values of theta (docs/method.md section
+4); two optional *moments* release the noisy second moments of the clipped scores and of the features.  Everything else
+in the package sees their results, never the records.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Problem:
         """v with: sampling covariance = v H^-1 E[g g'] H^-1, v = (S-1)/((S gamma + 1) n_S S); 1/n' at gamma*.
 
         Var u_s = (S-1)/(S^2 (S gamma + 1)), and sum_s h_s h_s' has expectation (S-1) E[g g'] / n_S over partitions:
-        v = S/(S-1) Var(u_s) (S-1)/n_S (refinement.md, method.md section 2).
+        v = S/(S-1) Var(u_s) (S-1)/n_S (docs/refinement.md, docs/method.md section 2).
         """
         S = self.n_blocks
         return (S - 1.0) / ((S * self.gamma + 1.0) * self.block_size * S)

@@ -1,4 +1,4 @@
-"""The random partition into blocks and the Dirichlet weights over them (method.md sections 1 and 2)."""
+"""The random partition into blocks and the Dirichlet weights over them (docs/method.md sections 1 and 2)."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def release_replicates(
 ) -> Array:
     """Estimates on B resamples of size m with replacement, each with noise: (B, d).
 
-    Resamples and noise come from the secret key, fresh for each replicate (method.md section 8).
+    Resamples and noise come from the secret key, fresh for each replicate (docs/method.md section 8).
     """
     d = len(task.box)
     resampler = Resampler(secret.key, task.n)

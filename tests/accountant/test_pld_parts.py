@@ -18,7 +18,7 @@ from pgbb_fast.accountant.squared_sums import ROUND
 
 
 def exact_delta(r, q, epsilon):
-    """delta of the antipodal pair in 40 digits (accounting notes, section 3)."""
+    """delta of the antipodal pair in 40 digits (docs/accounting.md, section 3)."""
     with mpmath.workdps(40):
         r, q, e = mpmath.mpf(r), mpmath.mpf(q), mpmath.mpf(epsilon)
         a = (1 - q) / q * mpmath.exp(r * r / 2)

@@ -1,4 +1,4 @@
-"""Reference values: the accounting notes' tables, the public cases, closed forms and an independent Monte Carlo."""
+"""Reference values: the tables of docs/accounting.md, the public cases, closed forms and an independent Monte Carlo."""
 
 import math
 import time

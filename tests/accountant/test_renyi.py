@@ -62,7 +62,7 @@ def quadrature_moment(q, inverse_noise, order, gamma=GAMMA, blocks=20):
     return math.log1p(integrate.quad(outer, 0, 1, epsabs=0, epsrel=1e-9, limit=200)[0])
 
 
-# accounting notes, section 2 (whose gamma is gamma* = 0.90019, printed as .9002): exact A, ratios of the series
+# docs/accounting.md, section 2 (whose gamma is gamma* = 0.90019, printed as .9002): exact A, ratios of the series
 TABLE = [
     (0.05, 0.385, 2, 7.409257e-6, 1.0008, 32),
     (0.05, 0.385, 10, 3.336579e-4, 1.0041, 32),

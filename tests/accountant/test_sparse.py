@@ -98,7 +98,7 @@ def test_a_transform_without_its_atom_keeps_a_smaller_bound():
 
 
 def antipodal_delta(r, q, e):
-    """The pair's hockey-stick divergence (accounting notes, section 3), in 30 digits."""
+    """The pair's hockey-stick divergence (docs/accounting.md, section 3), in 30 digits."""
     with mpmath.workdps(30):
         a = (1 - mpmath.mpf(q)) / q * mpmath.exp(mpmath.mpf(r) ** 2 / 2)
         x = (mpmath.mpf(e) / 2 + mpmath.asinh(a * mpmath.sinh(mpmath.mpf(e) / 2))) / r

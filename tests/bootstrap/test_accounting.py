@@ -54,7 +54,7 @@ def test_estimate_and_replicates_are_composed_within_the_budget_and_no_less_nois
 
 
 def test_replicates_alone_get_the_accountants_noise():
-    """accounting.md section 5: mu_B = .679 (finite B) where the central limit says .990."""
+    """docs/accounting.md section 5: mu_B = .679 (finite B) where the central limit says .990."""
     report = calibrate(CASE, estimate_share=0.0, **BUDGET)
     assert report.replicate_multiplier == noise_multiplier(CASE, epsilon=1.0, delta=1e-4)
     assert 1 / report.replicate_multiplier == pytest.approx(0.679, rel=2e-3)
@@ -63,7 +63,7 @@ def test_replicates_alone_get_the_accountants_noise():
 
 
 def test_the_asymptotic_noise_is_the_corrected_scale():
-    """method.md section 8: sigma^2 = B (1 - (1 - 1/n)^m) ((n + m - 1)/n) l^2 / (m n mu^2), sensitivity l / m."""
+    """docs/method.md section 8: sigma^2 = B (1 - (1 - 1/n)^m) ((n + m - 1)/n) l^2 / (m n mu^2), sensitivity l / m."""
     n, m, B, mu = 1000, 10, 1000, 0.8
     report = asymptotic_report(CASE, mu=mu, delta=1e-3, estimate_share=0.5)
     variance = B * (1 - (1 - mpmath.mpf(1) / n) ** m) * mpmath.mpf(n + m - 1) / n / (m * n * mu**2 / 2)

@@ -86,8 +86,8 @@ def audited(case, delta=1e-4):
 
 
 def test_the_central_limits_noise_breaks_its_claim():
-    """mu = 1, replicates alone: delta(1) is claimed to be .127; an explicit pair gives .907 (accounting.md section 5),
-    of which 600 runs a side prove at least .8; the finite-B bound, .978, holds."""
+    """mu = 1, replicates alone: delta(1) is claimed to be .127; an explicit pair gives .907 (docs/accounting.md section
+    5), of which 600 runs a side prove at least .8; the finite-B bound, .978, holds."""
     claim = ResampledGaussian(n=1000, resample_size=10, replicates=1000, noise_multiplier=1 / 3.155)
     assert asymptotic_delta(claim, epsilon=1.0) == pytest.approx(0.127, abs=1e-3)
     found, _ = audited(Case(1000, 10, 1000, 1 / 3.155))
