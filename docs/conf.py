@@ -26,4 +26,18 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 
 doctest_test_doctest_blocks = "default"
-doctest_global_setup = "import numpy as np"
+doctest_global_setup = "import numpy as np\nfrom pgbb_fast import *\nfrom pgbb_fast.bootstrap import *"
+suppress_warnings = ["ref.python"]  # `epsilon` in a docstring is a parameter, whichever class has one too
+
+
+def bars(app, what, name, obj, options, lines):
+    """|x| is an absolute value in docstrings, not a substitution."""
+    for number, line in enumerate(lines):
+        parts = line.split("``")
+        parts[::2] = [part.replace("|", "\\|") for part in parts[::2]]
+        lines[number] = line if line.lstrip().startswith(">>>") else "``".join(parts)
+
+
+def setup(app):
+    """Registers :func:`bars`."""
+    app.connect("autodoc-process-docstring", bars, priority=900)
