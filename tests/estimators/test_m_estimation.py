@@ -442,9 +442,9 @@ def test_what_else_is_refused():
 
 
 @pytest.mark.slow
-def test_the_readme_s_example_runs():
-    """The block of README.md, on Poisson counts with its names: within 5 reported standard deviations (1e-6)."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_guide_s_example_runs():
+    """The block of docs/guide.md, on Poisson counts with its names: within 5 reported standard deviations (1e-6)."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide.md").read_text(), re.DOTALL)
     (block,) = (block for block in blocks if "PrivateMEstimator(" in block)
     rng = np.random.default_rng(3)
     age = rng.uniform(20, 70, 5_000)
